@@ -11,10 +11,12 @@ NEWEST := .venv-nccl-newest
 NEWEST_DEPS := $(NEWEST)/.installed
 FRAMEWORKS := .venv-frameworks
 FRAMEWORKS_DEPS := $(FRAMEWORKS)/.installed
+LATEST := .venv-latest
+WATCHED := torch|accelerate|transformers|lightning|ray|deepspeed
 DOCS := .venv-docs
 DOCS_DEPS := $(DOCS)/.installed
 
-.PHONY: help demo demo-live setup test lint bench fuzz parts prove wheel wheel-aarch64 clean debian native setup-nccl test-nccl setup-nccl-newest test-nccl-newest test-frameworks docs coverage release
+.PHONY: help demo demo-live setup test lint bench fuzz parts prove wheel wheel-aarch64 clean debian native setup-nccl test-nccl setup-nccl-newest test-nccl-newest test-frameworks test-newest docs coverage release
 
 help:
 	@echo "make demo       install into .venv and diagnose a captured hang (no torch needed)"
@@ -22,6 +24,7 @@ help:
 	@echo "make test-nccl  the real ProcessGroupNCCL on a fake device (a CUDA build of torch: 0.5 GB)"
 	@echo "make test-nccl-newest  the same on torch 2.15, where nccl is ProcessGroupNCCL2 (0.5 GB)"
 	@echo "make test-frameworks  real jobs of accelerate, Trainer, Lightning, Ray Train and others (0.9 GB)"
+	@echo "make test-newest  the same with the newest of each, what changed, then test-nccl-newest (4 GB)"
 	@echo "make lint       ruff, mypy --strict"
 	@echo "make demo-live  hang a real job on this machine and see the verdict (installs torch first)"
 	@echo "make fuzz       a million spoilt dumps through both decoders; N=... for another number"
@@ -100,6 +103,16 @@ $(FRAMEWORKS_DEPS): requirements/frameworks.txt
 
 test-frameworks: $(FRAMEWORKS_DEPS)
 	$(FRAMEWORKS)/bin/python -m pytest tests/frameworks $(ARGS)
+
+# Upgraded each time, so nothing says that it is installed. What changed: beside the environment of `test-frameworks`.
+test-newest:
+	test -x $(LATEST)/bin/python || $(PYTHON) -m venv $(LATEST)
+	$(LATEST)/bin/python -m pip install -q --upgrade -r requirements/newest.txt -e '.[stacks]'
+	@for each in $(FRAMEWORKS) $(LATEST); do test ! -x $$each/bin/python || $$each/bin/python -m pip list \
+		--format freeze | grep -Ei '^($(WATCHED))==' > $$each/watched; done; touch $(LATEST)/watched
+	-@diff $$(test -f $(FRAMEWORKS)/watched && echo $(FRAMEWORKS)/watched || echo /dev/null) $(LATEST)/watched
+	$(LATEST)/bin/python -m pytest tests/frameworks $(ARGS)
+	$(MAKE) test-nccl-newest
 
 fuzz: $(TEST_DEPS) native
 	$(BIN)/python tests/fuzz/decoders.py --count $(or $(N),1000000)

@@ -26,6 +26,7 @@ class NcclFault:
         device: Knobs of the fake device.
         observations: Codes that a job without a problem may carry.
         shows: Whether the hang leaves a dump by time-out.
+        unseen: Its dumps are those of a job that is idle: nothing in them tells.
     """
 
     name: str
@@ -38,6 +39,7 @@ class NcclFault:
     device: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     observations: tuple[str, ...] = ()
     shows: bool = True
+    unseen: bool = False
 
     @property
     def dumps(self) -> int:
@@ -46,7 +48,9 @@ class NcclFault:
 
     def truth(self) -> Truth:
         """The right verdict on its dumps."""
-        if not self.codes:
+        if self.unseen:
+            right = Truth(("insufficient",), (), self.ranks, fault=self.name)
+        elif not self.codes:
             right = Truth(("healthy",), (), self.ranks, self.observations, self.name)
         else:
             cause = Cause(self.codes, self.culprits, self.also)

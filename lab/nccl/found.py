@@ -23,6 +23,7 @@ def _job(  # noqa: PLR0913 - as many facts as a program has
     waits: str = "steps",
     steps: int = 5,
     knobs: Mapping[str, str] | None = None,
+    unseen: bool = False,
     **more: object,
 ) -> NcclFault:
     """A job of a program.
@@ -39,6 +40,7 @@ def _job(  # noqa: PLR0913 - as many facts as a program has
         waits: When hosts wait for their devices.
         steps: How many.
         knobs: Of the fake device.
+        unseen: Whether its dumps are those of a job that is idle.
         more: Other fields of the program.
     """
     lines = [line.split() for line in body.split(", ")]
@@ -47,7 +49,7 @@ def _job(  # noqa: PLR0913 - as many facts as a program has
     spec = {"body": calls, "fault": wrong, "rank": rank, "step": step, "line": line}
     spec |= {"steps": steps, "waits": waits, "warm": True, **more}
     device = {"LAB_PROGRAM": json.dumps(spec), **(knobs or {})}
-    return NcclFault(name, says, codes, culprits, ranks=ranks, device=device)
+    return NcclFault(name, says, codes, culprits, ranks=ranks, device=device, unseen=unseen)
 
 
 _ALL = (
@@ -86,6 +88,30 @@ _ALL = (
         "Rank 1 stands still before a batch, of which torch's hook records no end.",
         "all_gather_base copy 256, ring world 256",
         "stall", (1, 0, 1), codes=("UH101", "UH302"), culprits=(1,), ranks=3, waits="calls",
+    ),
+    _job(
+        "extra_exchange",
+        "Rank 3 exchanges once more than its mate; the other pair is through with as many.",
+        "there_and_back halves 256, reduce_scatter_uneven first 64",
+        "extra", (3, 0, 0), codes=("UH302",), culprits=(3,), waits="calls", steps=3,
+    ),
+    _job(
+        "first_calls",
+        "Rank 1 stands still before its first calls; who makes that of a group leaves no record.",
+        "reduce_scatter_base pairs 256, chain copy 64",
+        "stall", (1, 0, 0), codes=("UH101",), unseen=True,
+    ),
+    _job(
+        "uneven_network",
+        "The network stops in an uneven gather, which reads completed at once.",
+        "all_gather_uneven copy 1024",
+        "net", (2, 0, 0), codes=("UH401",), knobs={"FAKE_NET_AFTER": "5"}, unseen=True,
+    ),
+    _job(
+        "batches_left_out",
+        "Rank 1 stands still before a batch: unfinished calls of torch's hook show none.",
+        "ring first 256",
+        "stall", (1, 2, 0), codes=("UH302",), ranks=2, unseen=True,
     ),
     _job(
         "moving_slow",

@@ -27,6 +27,7 @@ EXAMPLES = """python -m lab score --tools unhang --part tuned
 python -m lab score --part tuned --class skipped-call --wrong
 python -m lab score --part real --wrong
 python -m lab score --part live --captures unhang-lab
+python -m lab score --part real --tools unhang --versions docs/accuracy.md
 python -m lab score --write docs/accuracy.md"""
 
 
@@ -57,6 +58,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="write the page docs/accuracy.md; what it says of other parts stays",
     )
+    parser.add_argument(
+        "--versions",
+        type=Path,
+        metavar="FILE",
+        help="put the real part by version of torch into this page",
+    )
     parser.add_argument("--processes", type=int, default=2, help="worker processes (default: 2)")
     parser.add_argument(
         "--limit",
@@ -81,7 +88,19 @@ def run(args: argparse.Namespace) -> int:
     if args.write:
         old = args.write.read_text(encoding="utf-8") if args.write.exists() else ""
         args.write.write_text(accuracy.as_markdown(parts, old), encoding="utf-8")
+    if args.versions:
+        _write_versions(args.versions, parts)
     return 0
+
+
+def _write_versions(page: Path, parts: dict[str, list[Result]]) -> None:
+    from lab.score.versions import by_version
+    from lab.sections import in_page
+
+    if not parts.get("real"):
+        raise UsageError("There is no real part to write of.", "Add --part real")
+    old = page.read_text(encoding="utf-8") if page.exists() else ""
+    page.write_text(in_page(old, by_version(parts["real"])), encoding="utf-8")
 
 
 def _results(args: argparse.Namespace) -> dict[str, list[Result]]:

@@ -284,6 +284,7 @@ class FakeJob:
                 status=status,
                 backend=self.backend,
                 version=self.version,
+                comm_lib_version="2.27.3" if self.backend == "nccl" else "",
                 active_only=self.active_only,
                 has_stacks=any(entry.row.frames for entry in kept),
                 first_record_id=kept[0].row.record_id if kept else -1,

@@ -85,6 +85,7 @@ class Doubt(Enum):
     ONCE_ONLY = 2, "{culprits} addressed the peer that waits once at most before"
     NOTHING_RECORDED = 2, "no call was recorded at all"
     NOBODY_NAMED = 2, "the evidence names no rank"
+    LEAVES_NO_TRACE = 2, "what may hang leaves no trace in such dumps"
     NOT_SURE = 2, "the report that tells of it has low confidence"
     ENDS_UNCLEAR = 2, "several ended, and how they did does not tell which was first"
     UNORDERED = 2, "what was first is not known"

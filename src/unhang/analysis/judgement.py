@@ -169,13 +169,18 @@ def status_of(claims: Sequence[Claim]) -> Status:
     """The status that claims make: a problem if and only if one is a cause.
 
     Somebody who fell silent may be stuck: that nothing else shows it is no health. Nor is a cause
-    that was taken back for what other sources saw.
+    that was taken back for what other sources saw, or dumps in which a hang would leave no trace.
     """
     if any(claim.is_cause for claim in claims):
         return "problem"
-    if any(claim.kind.has(Trait.UNDECIDED) or _taken_back(claim) for claim in claims):
+    if any(_leaves_open(claim) for claim in claims):
         return "insufficient"
     return "slow" if any(claim.kind.family == "slow" for claim in claims) else "healthy"
+
+
+def _leaves_open(claim: Claim) -> bool:
+    undecided = claim.kind.has(Trait.UNDECIDED) or Doubt.LEAVES_NO_TRACE in claim.doubts
+    return undecided or _taken_back(claim)
 
 
 def _taken_back(claim: Claim) -> bool:

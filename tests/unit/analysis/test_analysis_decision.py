@@ -57,6 +57,7 @@ def healthy() -> Case:
     """All calls are finished."""
     job = FakeJob(2)
     job.call(range(2), site=SITE)
+    job.call(range(2), site=SITE)
     return job.case()
 
 

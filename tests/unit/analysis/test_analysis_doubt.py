@@ -368,6 +368,7 @@ def test_dumps_without_a_single_call_are_judged() -> None:
     """A dump of unfinished calls holds none where the job moves."""
     job = FakeJob(2, active_only=True)
     job.call(range(2))
+    job.call(range(2))
     assert diagnose(written(job, 1)).status == "healthy"
 
 
@@ -481,7 +482,24 @@ def test_ranks_that_may_stand_in_making_a_group() -> None:
 def test_who_passed_the_making_of_a_group_by() -> None:
     """The one that does not come may wait there for one that went on without it."""
     cause = only_cause(waiting_after_first_calls_of_halves(4, {0}))
-    assert (cause.code, cause.culprits, cause.confidence) == ("UH101", (1,), "low")
+    assert (cause.code, cause.culprits, cause.confidence) == ("UH101", (), "low")
+
+
+def test_in_the_first_step_a_group_may_be_made_that_no_waiting_rank_has() -> None:
+    """Of two pairs one has called twice in each group; in the other, one calls twice in the first.
+
+    Its mate may stand in making their second group, for the one that passed that by.
+    """
+    job = FakeJob(4)
+    first, second = job.group([0, 1], "tp"), job.group([2, 3], "tp")
+    upper = job.group([2, 3], "dp")  # that of the lower ranks has left no record
+    for _ in range(2):
+        job.call([2, 3], group=second)
+        job.call([2, 3], group=upper)
+    job.call([0, 1], group=first)
+    job.call([0], group=first, finished=False)
+    cause = only_cause(diagnose(job.case()))
+    assert (cause.code, cause.culprits, cause.confidence) == ("UH101", (), "low")
 
 
 @pytest.mark.parametrize(("seconds", "status"), [(0.5, "insufficient"), (10, "problem")])
@@ -493,6 +511,30 @@ def test_a_ring_full_of_calls_that_hosts_made_ahead(seconds: float, status: str)
         job.now_ns += 10**8
     written = job.now_ns + int(seconds * 10**9)
     job.dump_fields = {rank: {"written_ns": written} for rank in range(2)}
+    assert diagnose(job.case()).status == status
+
+
+def test_a_full_dump_of_many_calls_is_written_late() -> None:
+    """Files of 2,000 calls of a moving job lay 4.5 s behind their newest one, and prove nothing."""
+    job = FakeJob(2, buffer=2000)
+    for _ in range(2100):
+        job.call(range(2), finished=False)
+        job.now_ns += 2 * 10**6
+    written = job.now_ns + 45 * 10**8
+    job.dump_fields = {rank: {"written_ns": written} for rank in range(2)}
+    assert diagnose(job.case()).causes == ()
+
+
+@pytest.mark.parametrize(("calls", "status"), [(30, "problem"), (1999, "healthy")])
+def test_of_two_files_the_one_with_many_calls_is_written_later(calls: int, status: str) -> None:
+    """One shows that the job moved; that the other is 1.5 s old tells much if it is small."""
+    job = FakeJob(2, buffer=2000)
+    for _ in range(calls):
+        job.call(range(2))
+        job.now_ns += 2 * 10**6
+    job.call(range(2), finished=False)
+    behind = {0: 5 * 10**8, 1: 15 * 10**8}
+    job.dump_fields = {rank: {"written_ns": job.now_ns + ns} for rank, ns in behind.items()}
     assert diagnose(job.case()).status == status
 
 

@@ -59,8 +59,10 @@ def test_all_receive_first() -> None:
 def test_two_way_batches_are_healthy() -> None:
     """Both directions in one batch pair up in any order, finished or in flight."""
     job = FakeJob(3)
+    job.call(range(3))
     for rank, peer in ((0, 1), (1, 0)):
         job.point_to_point(rank, [("send", peer), ("recv", peer)], batch=True)
+    job.call(range(3))
     report = diagnose(job.case())
     assert (report.status, report.causes) == ("healthy", ())
 
@@ -118,6 +120,7 @@ def test_group_ranks_are_made_global() -> None:
 def test_point_to_point_inside_a_larger_group_is_no_missing_collective() -> None:
     """Two ranks of four exchange: the others miss nothing."""
     job = FakeJob(4)
+    job.call(range(4))
     job.call(range(4))
     job.send(0, 1)
     job.recv(1, 0)
@@ -564,3 +567,50 @@ def test_no_send_meets_a_send() -> None:
     rows = {names[calls.name[row]].op: row for row in np.flatnonzero(calls.rank == 1).tolist()}
     assert is_asked_for(situation, rows["recv"], waiting)
     assert not is_asked_for(situation, rows["send"], waiting)
+
+
+def in_pairs(steps: dict[int, int]) -> FakeJob:
+    """Ranks 0 and 1, and 2 and 3, exchange in a loop: so many times each."""
+    job = FakeJob(4)
+    job.call(range(4), site="train.py:1 warm")
+    for sender, receiver in ((0, 1), (2, 3)):
+        met = min(steps[sender], steps[receiver])
+        for turn in range(max(steps[sender], steps[receiver])):
+            if turn < steps[sender]:
+                job.send(sender, receiver, site="train.py:5 loop", finished=turn < met)
+            if turn < steps[receiver]:
+                job.recv(receiver, sender, site="train.py:6 loop", finished=turn < met)
+    return job
+
+
+def test_who_made_an_exchange_too_many_is_named_and_not_its_peer() -> None:
+    """Rank 2 has made as many as rank 0; rank 3 has made more than rank 1, from the same line."""
+    cause = only_cause(diagnose(in_pairs({0: 3, 1: 3, 2: 3, 3: 4}).case()))
+    assert (cause.code, cause.culprits, cause.confidence) == ("UH302", (3,), "low")
+    assert {(site.ranks, site.role) for site in cause.sites} == {((3,), "culprit")}
+
+
+def test_who_is_short_of_an_exchange_is_named() -> None:
+    """Rank 0 has made all of its own: rank 2 has made fewer, and stands before the next."""
+    cause = only_cause(diagnose(in_pairs({0: 4, 1: 4, 2: 3, 3: 4}).case()))
+    assert (cause.code, cause.culprits, cause.confidence) == ("UH302", (2,), "high")
+
+
+def test_a_rank_that_does_something_else_is_no_measure() -> None:
+    """Rank 0 makes no such calls at all: that it waits for no rank tells nothing."""
+    job = FakeJob(3)
+    job.send(1, 2, site="train.py:5 loop")
+    job.recv(2, 1, site="train.py:6 loop")
+    job.call([0, 1, 2], site="eval.py:1 run")
+    job.recv(2, 1, site="train.py:6 loop", finished=False)
+    cause = only_cause(diagnose(job.case()))
+    assert (cause.code, cause.culprits) == ("UH302", (1,))
+
+
+def test_unfinished_calls_alone_tell_neither_side() -> None:
+    """Counters are level: one side made one too many, or the other stands before its own."""
+    job = in_pairs({0: 3, 1: 3, 2: 3, 3: 4})
+    job.active_only = True
+    cause = only_cause(diagnose(job.case()))
+    assert (cause.code, cause.culprits) == ("UH302", ())
+    assert "one side made a call too many" in cause.summary

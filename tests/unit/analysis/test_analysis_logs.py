@@ -160,6 +160,7 @@ def test_logs_of_a_job_whose_dumps_show_nothing() -> None:
     """Everything is finished in the dumps: the log's failure is the verdict, not a sure one."""
     job = FakeJob(2)
     job.call(range(2), site=SITE)
+    job.call(range(2), site=SITE)
     report = judged(job, event("UH776", 1))
     assert report.status == "problem"
     assert [(f.code, f.role) for f in report.findings] == [("UH776", "cause")]
@@ -169,6 +170,7 @@ def test_logs_of_a_job_whose_dumps_show_nothing() -> None:
 def test_consequences_alone_change_no_verdict() -> None:
     """A message that only follows is told, and the job stays what the dumps say."""
     job = FakeJob(2)
+    job.call(range(2), site=SITE)
     job.call(range(2), site=SITE)
     report = judged(job, event("UH714", 1, "NCCL communicator was aborted", "consequence"))
     assert report.status == "healthy"

@@ -55,6 +55,7 @@ _LOST_WITH_FINISHED_CALLS = (
     "gather_roots", "scatter_wrong_op",  # members that have come out
     "dtype_ended", "op_ended", "size_ended",  # calls that ended although they did not fit
     "skipped_recv", "skipped_send", "pipeline_skip", "extra_in_order",  # the program's order
+    "extra_exchange",  # how often each line was called
     "healthy_all", "uneven_stall",  # what kind of call a counter counts
 )  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -137,13 +138,18 @@ def test_lost_dumps_never_make_an_innocent_a_sure_culprit(
 @EXAMPLES
 @given(plans())
 def test_blame_needs_somebody_who_left(plan: list[tuple[str, int, int, int]]) -> None:
-    """Who leaves no call out is suspected at most, and a job without faults is healthy."""
+    """Who leaves no call out is suspected at most, and a job without faults is healthy.
+
+    In its first step, as far as dumps show, it may be standing in the next group's first call.
+    """
     left = {rank for _, which, _, rank in plan if rank in MEMBERS[which]}
     report = diagnose(job_of(plan).case())
     sure = [cause for cause in report.causes if cause.confidence != "low"]
     assert {rank for cause in sure for rank in cause.culprits} <= left
     if plan and not left:
-        assert report.status == "healthy"
+        made = Counter((rank, which) for _, which, _, _ in plan for rank in MEMBERS[which])
+        looped = {rank for (rank, _), calls in made.items() if calls > 1} == {0, 1, 2, 3}
+        assert report.status in (("healthy",) if looped else ("healthy", "insufficient"))
 
 
 @st.composite

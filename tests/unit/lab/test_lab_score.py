@@ -8,6 +8,7 @@ from lab.score.accuracy import as_json, as_markdown, as_text
 from lab.score.adapters import in_child, read_fr_attribution, read_torchfrtrace, verdict_of
 from lab.score.running import Result, tally
 from lab.score.verdict import CONFIDENCES, Blame, Verdict, judge
+from lab.score.versions import by_version
 from lab.truth import Cause, Point, Truth
 from unhang.report import Finding, GroupRef, Report, Site, to_json
 
@@ -209,3 +210,25 @@ def test_pages_show_all_tools_and_hide_held_out_cases() -> None:
     assert "peer" in as_text(parts)
     assert page.count("by class") == 1
     assert not {"wrong", "classes"} & set(as_json(parts)["held-out"]["unhang"])
+
+
+def test_the_real_part_by_version() -> None:
+    """Oldest first, by number; dumps with timing are a row of their own."""
+    rows = [
+        Result(f"real/{version}/stall-asked", "stall", "real", 8, "nccl", STOPPED, {"unhang": said})
+        for version, said in (
+            ("2.13.0", verdict(3)),
+            ("2.9.1", verdict(4)),
+            ("2.9.1-timing", verdict(3)),
+            ("2.13.0", verdict(4)),
+        )
+    ]
+    rows.append(
+        Result("real/2.13.0/ok", "none", "real", 8, "nccl", HEALTHY, {"unhang": verdict(1)})
+    )
+    table = by_version(rows).splitlines()[-3:]
+    assert table == [
+        "| 2.9.1 | 1 | 0 | 1 | 0 of 0 |",
+        "| 2.9.1, with timing | 1 | 1 | 1 | 0 of 0 |",
+        "| 2.13.0 | 3 | 1 | 2 | 1 of 1 |",
+    ]

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from unhang.analysis.steps import diagnose
 from unhang.collect.sampling import Looks
+from unhang.ingest import Beside, load
 from unhang.model import Note
 from unhang.record.contact.heartbeat import GroupBeat, Heartbeat
 from unhang.record.contact.marks import Mark
@@ -87,3 +89,63 @@ def test_the_last_line_is_the_programs_own_where_it_is_as_good(
     mark = Mark(pid=1, start_ticks=1, host="node01", role="rank", phase="ready", rank=0)
     (sample,) = last_words(Collected(WatchedRank(mark, 0, certain=True), beat=now))
     assert sample.threads[0].frames[0].file.rpartition("/")[2] == shown
+
+
+BEHIND = """\
+NCCL version 2.24.3 compiled with CUDA 12.6
+Job summary
+===========
+
+  Nodes  Processes         GPUs  Processes     GPUs
+(total)   per node  per process    (total)  (total)
+      2          4            1          8        8
+
+Group     Comms     Nodes     Ranks     Ranks     Ranks    Status  Errors
+    #  in group  per comm  per node  per comm  in group
+    0         1         2         4         8         8   RUNNING  MISMATCH
+
+Warnings
+========
+
+#0-0 (00000000000000aa) MISMATCH
+  Communicator ranks have different collective operation counts
+  7 ranks have launched up to operation {most}
+  Rank 5 has launched up to operation {least} -- GPU 1 managed by process 4105 on node 192.0.2.2
+
+"""
+"""As the client of NCCL 2.24 prints it; the numbers are filled in."""
+
+
+@pytest.mark.parametrize(
+    ("then", "code"),
+    [({"most": 6650, "least": 6647}, "UH101"), ({"most": 6710, "least": 6707}, "UH901")],
+    ids=["stands", "moves"],
+)
+def test_two_answers_of_ras_tell_who_stands_from_who_moves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, then: dict[str, int], code: str
+) -> None:
+    """Both lie in the case, in order: counts that have not grown are those of a job that stands."""
+    answers = [BEHIND.format(most=6650, least=6647), BEHIND.format(**then)]
+    monkeypatch.setattr(evidence, "ask_about", lambda _: answers.pop(0))
+    monkeypatch.setattr(evidence, "RAS_APART_S", 0.0)
+    collector = Collector(tmp_path, "node0", "incident", "hang", lambda: True)
+    collector._take_ras()
+    collector._take_ras_again()
+    files = sorted((tmp_path / "ras").iterdir())
+    assert [file.name for file in files] == ["answer-node0-1.txt", "answer-node0-2.txt"]
+    report = diagnose(load([], beside=Beside(ras=tuple(map(str, files)))))
+    assert report.findings[0].code == code
+    assert report.findings[0].culprits == ((5,) if code == "UH101" else ())
+
+
+def test_who_does_not_answer_is_not_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Most jobs have no RAS: nothing waits for a second answer."""
+    asked: list[object] = []
+    monkeypatch.setattr(evidence, "ask_about", lambda pids: asked.append(pids) or "")
+    collector = Collector(tmp_path, "node0", "incident", "hang", lambda: True)
+    collector._take_ras()
+    collector._take_ras_again()
+    assert len(asked) == 1
+    assert not (tmp_path / "ras").exists()

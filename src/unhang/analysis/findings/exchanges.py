@@ -13,11 +13,13 @@ import numpy as np
 from msgspec import Struct
 
 from unhang.analysis.claims import Claim, Doubt
+from unhang.analysis.divergence.line_counts import level_of
 from unhang.analysis.findings.unmade_groups import may_make_a_group
 from unhang.analysis.matching.pairs import met_by_tag
 from unhang.analysis.matching.roots import Root
 from unhang.analysis.matching.wait_graph import Edge
 from unhang.analysis.situation import Situation
+from unhang.analysis.state.columns import distinct
 from unhang.analysis.state.ops import elements, rule_of
 from unhang.analysis.state.progress import Known
 from unhang.kinds import P2P_MISMATCH, P2P_UNMATCHED
@@ -104,6 +106,9 @@ class Unpaired(Struct, frozen=True):
         waiting: Who waits for it.
         calls: Those of the first who wait.
         last_lines: Ranks of which the last call's line is known, and not where they stand.
+        level: Further ranks outside of calls, from which nothing tells the first apart.
+        over: The one of those who wait that has made more than all these from lines of both; -1
+            where none is.
     """
 
     ranks: tuple[int, ...]
@@ -111,6 +116,8 @@ class Unpaired(Struct, frozen=True):
     waiting: tuple[int, ...]
     calls: tuple[UnpairedCall, ...]
     last_lines: tuple[int, ...]
+    level: tuple[int, ...] = ()
+    over: int = -1
 
 
 def pair_mismatches(situation: Situation) -> list[PairMismatch]:
@@ -372,43 +379,48 @@ def explain_unpaired(situation: Situation, root: Root) -> Claim:
     any_source = root.edge == Edge.ANY_SOURCE and len(root.ranks) > 1
     rows = situation.heads.row[situation.heads.owner[calls]]
     about = _unpaired(situation, root, calls)
+    inside = np.concatenate([situation.heads.inside(call) for call in calls])
+    making = may_make_a_group(situation, root.ranks, inside)
+    culprits = () if any_source or about.level or making.others else about.ranks
+    culprits = (about.over,) if about.over >= 0 else culprits
+    suspected = any_source or culprits == about.ranks
     return Claim(
         kind=P2P_UNMATCHED,
         about=about,
-        culprits=() if any_source else about.ranks,
-        victims=situation.victims(distance),
+        culprits=culprits,
+        victims=tuple(rank for rank in situation.victims(distance) if rank not in culprits),
         group=situation.group_ref(calls[0]),
         op=situation.op(calls[0]),
         calls=(
             *situation.sides_by_row(rows, "victim"),
-            CallSide(ranks=about.ranks, role="culprit"),
+            *((CallSide(ranks=about.ranks, role="culprit"),) if suspected else ()),
         ),
         waits=situation.chain(distance),
         sites=(
-            *situation.sites_of_absent(root.ranks),
-            *situation.book.sites_of_rows(rows, "victim"),
+            *(situation.sites_of_absent(root.ranks) if suspected else ()),
+            *situation.book.sites_of_rows(rows, "culprit" if about.over in culprits else "victim"),
         ),
         doubts=(
             *(() if root.known >= Known.SURE else (Doubt.COUNT_UNSURE,)),
-            *((Doubt.MAKES_A_GROUP,) if _may_make_a_group(situation, root, calls) else ()),
+            *((Doubt.MAKES_A_GROUP,) if making.ranks else ()),
+            *((Doubt.MADE_ALONE,) if about.level else ()),
         ),
         mistake=(about.ranks, about.asked, about.waiting),
     )
 
 
-def _may_make_a_group(situation: Situation, root: Root, calls: list[int]) -> bool:
-    """Whether ranks may wait for another one in making a group."""
-    waiting = np.concatenate([situation.heads.inside(call) for call in calls])
-    return bool(may_make_a_group(situation, root.ranks, waiting))
-
-
 def _unpaired(situation: Situation, root: Root, calls: list[int]) -> Unpaired:
+    owners = situation.heads.owner[calls]
+    level = level_of(situation, root.ranks, distinct(owners).tolist())
+    over = level.over if level else -1
     return Unpaired(
         ranks=situation.named(root.ranks),
         asked="several" if len(calls) > 1 else _asked(situation, root, calls[0]),
-        waiting=situation.named(situation.heads.owner[calls]),
+        waiting=situation.named(owners),
         calls=tuple(_counted(situation, call) for call in calls[:_MOST_COUNTED]),
         last_lines=situation.last_lines(root.ranks),
+        level=situation.named(level.others) if level else (),
+        over=situation.named([over])[0] if over >= 0 else -1,
     )
 
 

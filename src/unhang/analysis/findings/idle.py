@@ -1,4 +1,4 @@
-"""When nothing waits for anybody: idle, healthy, or not enough to tell.
+"""When no rank waits for another: idle, healthy, or not enough to tell.
 
 Idle is said only where a call that hangs would have been seen. Torch's own recorder does not see
 sends, receives and monitored barriers on Gloo, not even that they were called: its dumps of a
@@ -11,8 +11,10 @@ from enum import Enum, auto
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from unhang.analysis.claims import Claim, Doubt
+from unhang.analysis.matching.no_trace import NoTrace, no_trace_in
 from unhang.analysis.situation import Situation
 from unhang.analysis.state.columns import Bools, Ints, distinct
 from unhang.analysis.state.index import Evidence
@@ -30,7 +32,7 @@ class Why(Enum):
     NO_DUMP = auto()
     NOTHING_RECORDED = auto()
     NO_ROOM = auto()
-    """Counters show calls in flight of which the dumps have no entries."""
+    """Counters show calls in flight that have no entries in the dumps."""
     WAITS_UNEXPLAINED = auto()
     SOME_SILENT = auto()
     SOME_OLD = auto()
@@ -38,7 +40,7 @@ class Why(Enum):
     CUT_SHORT = auto()
     """The newest calls come last in a dump: what was called last is lost."""
     TIMES_LEFT_OUT = auto()
-    """Nobody is stuck, and whether somebody is slow cannot be told."""
+    """No rank is stuck; the dumps do not show whether one is slow."""
     EXCHANGES_UNSEEN = auto()
     """Torch on Gloo: collectives are finished, and sends and receives are not recorded."""
     ENDS_UNSEEN = auto()
@@ -71,10 +73,17 @@ class InFlight(Struct, frozen=True):
 
 
 class AllFinished(Struct, frozen=True):
-    """Everything that was recorded is finished."""
+    """Everything that was recorded is finished; `unseen`: what may hang all the same, if anything.
+
+    Attributes:
+        unseen: Why a hang would leave no trace; None where it would show.
+        of: The ranks that this holds for.
+    """
 
     n_calls: int
     n_ranks: int
+    unseen: NoTrace | None = None
+    of: tuple[int, ...] = ()
 
 
 def idle_claim(situation: Situation) -> Claim:
@@ -85,9 +94,19 @@ def idle_claim(situation: Situation) -> Claim:
     if inside.any():
         oldest = int(situation.ages.waited_ns[inside].max())
         return Claim(kind=IDLE, about=InFlight(oldest), doubts=(Doubt.ONE_MOMENT,))
-    finished = _finished(situation)
-    doubts = () if finished.n_calls else (Doubt.NOTHING_RECORDED,)
+    finished = _with_unseen(situation, _finished(situation))
+    doubts = (
+        *(() if finished.unseen is None else (Doubt.LEAVES_NO_TRACE,)),
+        *(() if finished.n_calls else (Doubt.NOTHING_RECORDED,)),
+    )
     return Claim(kind=IDLE, about=finished, doubts=doubts)
+
+
+def _with_unseen(situation: Situation, finished: AllFinished) -> AllFinished:
+    found = no_trace_in(situation.evidence)
+    if found is None:
+        return finished
+    return replace(finished, unseen=found[0], of=situation.named(found[1]))
 
 
 def _undecided(situation: Situation) -> Undecided | None:
@@ -122,7 +141,7 @@ def _behind_young(situation: Situation, ranks: Ints) -> Bools:
 def _short_by_counters(situation: Situation) -> list[int]:
     """Ranks (indices) whose dumps of unfinished calls count fewer calls than a peer has finished.
 
-    What kind of call that is they do not show: one that needs everybody, or a broadcast.
+    What kind of call that is they do not show: one that needs all members, or a broadcast.
     """
     standing, evidence = situation.standing, situation.evidence
     owner, channel = np.divmod(standing.keys, standing.n_channels)

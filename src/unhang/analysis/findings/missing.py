@@ -14,6 +14,7 @@ from msgspec import Struct
 from unhang.analysis.claims import Claim, Doubt
 from unhang.analysis.findings.exchanges import explain_unpaired
 from unhang.analysis.findings.unmade_groups import may_make_a_group
+from unhang.analysis.matching.no_trace import may_be_in_a_batch
 from unhang.analysis.matching.roots import Root
 from unhang.analysis.matching.wait_graph import Edge
 from unhang.analysis.situation import Situation
@@ -133,8 +134,10 @@ def _never_joined(situation: Situation, root: Root) -> Claim:
     culprits = situation.named(root.ranks)
     distance = situation.graph.reaching(np.asarray(root.ranks, np.int64))
     may_make = may_make_a_group(situation, root.ranks, situation.heads.inside(call))
-    making = culprits if may_make and len(culprits) > 1 else ()  # one may wait for another
-    role = "peer" if making else "culprit"
+    several = len(culprits) > 1 or may_make.others
+    making = culprits if may_make.ranks and several else ()  # one may wait for another
+    hidden = _may_hide(situation, root.ranks, call)
+    role = "peer" if making or hidden else "culprit"
     never = situation.never_called(culprits, situation.row(call), role)
     return Claim(
         kind=NEVER_JOINED,
@@ -146,7 +149,7 @@ def _never_joined(situation: Situation, root: Root) -> Claim:
             known=Known(root.known),
             making=making,
         ),
-        culprits=() if making or _is_alone(situation, root) else culprits,
+        culprits=() if making or hidden or _is_alone(situation, root) else culprits,
         victims=situation.victims(distance),
         group=situation.group_ref(call),
         seq=situation.seq(call),
@@ -154,8 +157,20 @@ def _never_joined(situation: Situation, root: Root) -> Claim:
         calls=(never, *_waiting_sides(situation, call)),
         waits=situation.chain(distance),
         sites=_sites(situation, root.ranks, call),
-        doubts=(*_doubts(situation, root), *((Doubt.MAKES_A_GROUP,) if may_make else ())),
+        doubts=(
+            *_doubts(situation, root),
+            *((Doubt.MAKES_A_GROUP,) if may_make.ranks else ()),
+            *((Doubt.LEAVES_NO_TRACE,) if hidden else ()),
+        ),
     )
+
+
+def _may_hide(situation: Situation, ranks: tuple[int, ...], call: int) -> bool:
+    """Whether some of these ranks may be in a batch of which their dumps show nothing."""
+    group = situation.evidence.group_of(int(situation.heads.channel[call]))
+    inside = situation.heads.inside(call)[:_MOST_SHOWN].tolist()
+    few = ranks[:_MOST_SHOWN]
+    return any(may_be_in_a_batch(situation.evidence, rank, inside, group) for rank in few)
 
 
 def _waiting_sides(situation: Situation, call: int) -> tuple[CallSide, ...]:

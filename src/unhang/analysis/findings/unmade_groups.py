@@ -1,4 +1,4 @@
-"""Ranks that may stand in making the communicator of a group, of which no dump shows anything.
+"""Ranks that may stand in making the communicator of a group, as no dump would show.
 
 A call is recorded once its group's communicator is there, which is made by the first call of all
 members together. So a rank without a record of a group may wait there for another member, and who
@@ -10,22 +10,38 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from msgspec import Struct
 
+from unhang.analysis.matching.no_trace import is_in_first_step
 from unhang.analysis.matching.segments import is_whole
 from unhang.analysis.situation import Situation
 from unhang.analysis.state.columns import Ints
 
-__all__ = ["may_make_a_group"]
+__all__ = ["UnmadeGroup", "may_make_a_group"]
 
 _MOST_LOOKED_AT = 16
 
 
-def may_make_a_group(situation: Situation, absent: Sequence[int], waiting: Ints) -> tuple[int, ...]:
-    """Of some ranks (indices), those that may stand in the first call of a group.
+class UnmadeGroup(Struct, frozen=True):
+    """Ranks (indices) that may stand in the first call of a group.
+
+    Attributes:
+        ranks: Of those that others wait for.
+        others: For whom these may wait, and who is no less suspect: without a dump, or ahead of
+            that call, as those are who wait for them without having made it.
+    """
+
+    ranks: tuple[int, ...]
+    others: tuple[int, ...]
+
+
+def may_make_a_group(situation: Situation, absent: Sequence[int], waiting: Ints) -> UnmadeGroup:
+    """Whether ranks may wait for others in making a group.
 
     Ranks that wait for them have made the first call of a group of some description and size since
     they last met; they themselves have made none in a group like it, nor has another rank, for
-    which they may wait.
+    which they may wait. In their first step, any kind of group will do in which further ranks have
+    called, and those who wait for them have not.
 
     Args:
         situation: The case.
@@ -36,11 +52,38 @@ def may_make_a_group(situation: Situation, absent: Sequence[int], waiting: Ints)
     for rank in waiting[:_MOST_LOOKED_AT].tolist():
         new |= _begun_since(situation, rank, absent)
     lacking = [_lacking(situation, kind) for kind in sorted(new)]
-    return tuple(rank for rank in absent if any(rank in each and len(each) > 1 for each in lacking))
+    lacking += _not_begun(situation, absent, waiting)
+    may = tuple(rank for rank in absent if any(rank in each and len(each) > 1 for each in lacking))
+    suspects = {*np.flatnonzero(situation.silent).tolist(), *waiting.tolist()} - {*absent}
+    shared = suspects.intersection(*[each for each in lacking if each.intersection(may)])
+    return UnmadeGroup(may, tuple(sorted(shared)) if may else ())
+
+
+def _not_begun(situation: Situation, absent: Sequence[int], waiting: Ints) -> list[set[int]]:
+    """For kinds of groups that all of these ranks lack, in the first step of some: who lacks them.
+
+    They are as many as one such group has members, and no group of that kind is known to hold one.
+    """
+    evidence = situation.evidence
+    owners = zip(evidence.owner.tolist(), evidence.dumps, strict=True)
+    first = {owner for owner, dump in owners if is_in_first_step(evidence, dump)}
+    if first.isdisjoint(absent):
+        return []
+    numbers = set(evidence.ranks.numbers[list(absent)].tolist())
+    groups = [group for group in evidence.case.groups if group.description and group.size > 1]
+    kinds = {(g.description, g.size) for g in groups}
+    kinds -= {(g.description, g.size) for g in groups if not numbers.isdisjoint(g.members)}
+    found = [(kind, _lacking(situation, kind)) for kind in sorted(kinds)[:_MOST_LOOKED_AT]]
+    both = {*absent, *waiting.tolist()}
+    return [
+        each
+        for (_, size), each in found
+        if both <= each and len(each) == size < len(evidence.ranks)
+    ]
 
 
 def _lacking(situation: Situation, kind: tuple[str, int]) -> set[int]:
-    """Ranks (indices) of which nothing shows a call in any group of a kind."""
+    """Ranks (indices) that show no call in any group of a kind."""
     evidence = situation.evidence
     groups = enumerate(evidence.case.groups)
     alike = [number for number, group in groups if (group.description, group.size) == kind]
@@ -53,15 +96,15 @@ def _lacking(situation: Situation, kind: tuple[str, int]) -> set[int]:
 
 
 def _begun_since(situation: Situation, rank: int, absent: Sequence[int]) -> set[tuple[str, int]]:
-    """Kinds of the groups of which a rank has made the first call since it met one of others."""
+    """Kinds of groups whose first call a rank has made since it met one of others."""
     evidence = situation.evidence
     head, rows = int(situation.heads.row[rank]), _rows(situation, rank)
     numbers = set(evidence.ranks.numbers[list(absent)].tolist())
     if is_whole(evidence.case.dumps[int(evidence.case.calls.dump[head])]):
-        own = _groups(situation, rows[rows < head])
-        every, first = np.unique(own, return_index=True)
+        rows = rows[rows < head]
+        every, first = np.unique(_groups(situation, rows), return_index=True)
         apart = [number for number in every.tolist() if _is_apart(situation, number, numbers)]
-        met = np.flatnonzero(~np.isin(own, apart))
+        met = np.flatnonzero(_meets(situation, rows, numbers))
         last = int(met[-1]) if len(met) else -1
         begun = every[np.isin(every, apart) & (first > last)].tolist()
     else:
@@ -72,7 +115,7 @@ def _begun_since(situation: Situation, rank: int, absent: Sequence[int]) -> set[
 
 
 def _counted(situation: Situation, rank: int) -> dict[int, int]:
-    """The groups of which a rank has counters, and how many calls these have counted."""
+    """The groups that a rank has counters for, and how many calls these have counted."""
     evidence, status = situation.evidence, situation.evidence.case.group_status
     owners = zip(evidence.owner.tolist(), evidence.dumps, strict=True)
     own = np.isin(status.dump, [dump.index for owner, dump in owners if owner == rank])
@@ -82,6 +125,18 @@ def _counted(situation: Situation, rank: int) -> dict[int, int]:
 
 def _is_apart(situation: Situation, number: int, ranks: set[int]) -> bool:
     return number >= 0 and ranks.isdisjoint(situation.evidence.case.groups[number].members)
+
+
+def _meets(situation: Situation, rows: Ints, ranks: set[int]) -> list[bool]:
+    """Whether calls are those of a group of some ranks (global), or exchanges with one of them."""
+    case, collective = situation.evidence.case, situation.evidence.collective
+    found = []
+    for row in rows.tolist():
+        members = case.groups[int(case.calls.group[row])].members
+        name = case.names[int(case.calls.name[row])]
+        ends = {members[at] for at in (name.src, name.dst) if 0 <= at < len(members)}
+        found.append(not ranks.isdisjoint(members if collective[row] or not ends else ends))
+    return found
 
 
 def _rows(situation: Situation, rank: int) -> Ints:

@@ -14,6 +14,8 @@ anything.
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import numpy as np
 from msgspec import Struct
 
@@ -32,15 +34,18 @@ _JUST_BEGUN_NS = 10**9
 _ROUND_NS = 10**8
 """NCCL's watchdog looks ten times a second: ends of calls are known no better."""
 
-_WRITING_NS = 10**6
-"""For each call in a dump, how long it may take to write it: those of moving jobs lay up to 2.7 s
-behind their newest call (2,000 calls, on a crowded machine), and up to 0.8 s with few calls; those
-of jobs that hang, with 31 calls, from 2.1 s on."""
+_WRITING_NS = 2 * 10**6
+"""For each call in a dump, how long it may take to write it: those of moving jobs lay up to 4.5 s
+behind their newest call (2,000 calls, six processes to a core), and up to 0.8 s with few calls;
+those of jobs that hang, with 31 calls, from 2.1 s on."""
 
 _MOST_NS = 60 * 10**9
 _LONGEST_NS = 240 * 10**9
 _TURNS = 1.5
 _TURNS_APART = 4
+
+
+Column = TypeVar("Column", Bools, Ints)
 
 
 class Ages(Struct, frozen=True):
@@ -105,7 +110,10 @@ def ages_of(evidence: Evidence, heads: Heads, outdated: Ints) -> Ages:
     usual = np.maximum(usual, _TURNS * turns)
     by_file = told & (at_most < np.minimum(usual, _most_ns(evidence, heads)))
     moving = (waited < 0) & _just_after(evidence, heads, turns, outdated)
-    young |= by_file | moving | running
+    # Where a file shows that the job moved, those of more calls were written more slowly.
+    at_most -= np.where(told, _by_head(evidence, heads, _slow_ns(evidence)), 0)
+    slower = told & (turns > 0) & ~stood & (at_most < usual)
+    young |= by_file | moving | running | (slower & by_file.any())
     unproven = told & (turns > 0) & ~young & by_file.any()
     old = (waited >= 0) & ~young
     return Ages(waited, young, old, unproven, stood & ~young, unpaced & young)
@@ -144,19 +152,24 @@ def _lost_the_head(evidence: Evidence, heads: Heads) -> Bools:
     return _by_head(evidence, heads, np.asarray(lost, np.bool_))
 
 
+def _slow_ns(evidence: Evidence) -> Ints:
+    """How long each dump may have taken to write."""
+    size = np.zeros(max(len(evidence.case.dumps), 1), np.int64)
+    for dump in evidence.dumps:
+        size[dump.index] = dump.stop - dump.start
+    return _WRITING_NS * size
+
+
 def _until_written(evidence: Evidence, heads: Heads) -> Bools:
     """Per rank: its host was making calls when its dump was written, as far as its file tells."""
     since = _written_ns(evidence) - _newest_ns(evidence)
-    size = np.zeros(len(since), np.int64)
-    for dump in evidence.dumps:
-        size[dump.index] = dump.stop - dump.start
-    fresh = since < _JUST_BEGUN_NS + _WRITING_NS * size
+    fresh = since < _JUST_BEGUN_NS + _slow_ns(evidence)
     return _by_head(evidence, heads, (since > 0) & fresh)
 
 
-def _by_head(evidence: Evidence, heads: Heads, of_dumps: Bools) -> Bools:
-    """What is true of the dump of each rank's head; False for ranks without one."""
-    found = np.zeros(len(heads.row), np.bool_)
+def _by_head(evidence: Evidence, heads: Heads, of_dumps: Column) -> Column:
+    """What is true of the dump of each rank's head; False or 0 for ranks without one."""
+    found = np.zeros(len(heads.row), of_dumps.dtype)
     ranks = np.flatnonzero(heads.row >= 0)
     found[ranks] = of_dumps[evidence.case.calls.dump[heads.row[ranks]]]
     return found

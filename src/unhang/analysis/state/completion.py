@@ -28,7 +28,7 @@ from unhang.batches import Batches
 from unhang.case import JOINED_BY_ENTRIES, ORIGIN_UNHANG, Calls, Case, Dump
 from unhang.model import DumpStatus, Note, State
 
-__all__ = ["finished_rows", "mixing", "unproven_rows"]
+__all__ = ["IN_PARTS", "finished_rows", "mixing", "unproven_rows"]
 
 _UNEVEN = frozenset({"ALLGATHER_coalesced", "REDUCE_SCATTER_coalesced"})
 _COALESCED = frozenset({
@@ -36,6 +36,10 @@ _COALESCED = frozenset({
     "all_gather_into_tensor_coalesced", "reduce_scatter_tensor_coalesced",
 })  # fmt: skip
 _MEMBERS = PARTS | _COALESCED - {"coalesced"}
+
+IN_PARTS = _UNEVEN | _COALESCED | PARTS
+"""Operations of collective calls that are made of several."""
+
 _BLIND_ROWS = 8
 _MOST_INSIDE = 64
 """Ranks that stand inside the library; more would be no hang of one."""
@@ -180,7 +184,7 @@ def _ended_too_early(
     event is recorded on another stream than they run on. So it is believed only as long as
     nobody's whole dump lacks the call.
     """
-    calls, early = case.calls, _UNEVEN | _COALESCED
+    calls, early = case.calls, IN_PARTS - PARTS
     uneven = np.asarray([*(name.op in early for name in case.names), False])[calls.name]
     uneven &= ~batches.p2p
     rows = np.flatnonzero(done & uneven & (calls.seq >= 0) & (calls.group >= 0))

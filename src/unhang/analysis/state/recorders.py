@@ -28,6 +28,9 @@ class RecorderKind(Struct, frozen=True):
         sees_exchanges_end: What it says of the end of sends and receives is true. Where it is not,
             they read completed, or retired, as soon as they are made.
         notices_ns: How late it may notice an end, beyond what any watchdog needs.
+        records_late: It records a call once its communicator is there, which the first call of a
+            group, or of a pair of its ranks, makes: one that stands in it leaves nothing.
+        ends_parts_early: It may mark a call that is made of several as completed before it is.
     """
 
     marks_ends: bool = False
@@ -35,6 +38,8 @@ class RecorderKind(Struct, frozen=True):
     counts_calls: bool = False
     sees_exchanges_end: bool = True
     notices_ns: int = 0
+    records_late: bool = False
+    ends_parts_early: bool = False
 
     @property
     def knows_ends(self) -> bool:
@@ -42,7 +47,7 @@ class RecorderKind(Struct, frozen=True):
         return self.marks_ends or self.ends_by_retiring
 
 
-_DEVICE = RecorderKind(marks_ends=True, counts_calls=True)
+_DEVICE = RecorderKind(marks_ends=True, counts_calls=True, records_late=True, ends_parts_early=True)
 """NCCL's own and its relatives: device events."""
 
 _HOST = RecorderKind(ends_by_retiring=True)
@@ -70,6 +75,10 @@ _BY_BACKEND = {
 }
 
 
+_BY_HOOKS = frozenset({"2.10"})
+"""The format that the hook has written; NCCL's own ones tell its version."""
+
+
 Recorders: TypeAlias = Mapping[str, RecorderKind]
 """The kind of recorder behind each backend of a case, in the order of `Evidence.backends`."""
 
@@ -80,7 +89,18 @@ def recorders_of(case: Case, backends: Sequence[str]) -> Recorders:
     A dump of unfinished calls shows no mark: its peers do, or the backend's name has to do.
     """
     shown = {dump.backend: _BY_MARK.get(dump.recorder) for dump in case.dumps if dump.recorder}
-    return {name: shown.get(name) or _BY_BACKEND.get(name, _UNKNOWN) for name in backends}
+    named = {name: shown.get(name) or _BY_BACKEND.get(name, _UNKNOWN) for name in backends}
+    return {name: _HOOK if _is_anybodys(case, name) else kind for name, kind in named.items()}
+
+
+def _is_anybodys(case: Case, backend: str) -> bool:
+    """Whether dumps are taken for NCCL's for want of a name, and are of torch's hook.
+
+    They hold no call, which would name its backend, and no version of NCCL, which its own has.
+    """
+    own = [dump for dump in case.dumps if dump.backend == backend]
+    empty = all(dump.start == dump.stop and not dump.comm_lib_version for dump in own)
+    return backend == "nccl" and bool(own) and empty and all(d.version in _BY_HOOKS for d in own)
 
 
 def recorder_of(recorders: Recorders, dump: Dump) -> RecorderKind:

@@ -176,12 +176,22 @@ def _verdict_of_unpaired(about: Unpaired, claim: Claim) -> Words:  # noqa: ARG00
     several = about.asked == "several"
     asked = "the sends and receives" if several else f"the {about.asked}"
     summary = f"{subject(about.ranks)} never made {asked} for which {_wait(about.waiting)}."
+    seen = (*map(_unmet, about.calls), *_whose_lines(about.last_lines))
+    if not about.level:
+        return Words(summary, seen)
+    outside = sorted([*about.ranks, *about.level])
+    level = f"{subject(outside)} wait for no other rank, and show no fewer calls than each other."
+    if about.over < 0:
+        return Words(
+            f"{subject(about.waiting)} {'waits' if len(about.waiting) == 1 else 'wait'} in an "
+            f"exchange that {rank_phrase(about.ranks)} did not make: one side made a call too "
+            "many, or the other stands before its own.",
+            (*seen, level),
+        )
+    others = "all other ranks may be late"
     return Words(
-        summary,
-        (
-            *map(_unmet, about.calls),
-            *_whose_lines(about.last_lines),
-        ),
+        f"{subject([about.over])} made an exchange that its peers did not: nothing meets it.",
+        (*seen, level, f"It has called more often than they from the same line; {others}."),
     )
 
 

@@ -6,6 +6,7 @@ from typing import Final
 
 from unhang.analysis.claims import Claim
 from unhang.analysis.findings.idle import AllFinished, InFlight, Undecided, Why
+from unhang.analysis.matching.no_trace import NoTrace
 from unhang.analysis.rules.telling import Words, words_for
 from unhang.wording import count_of, rank_phrase
 
@@ -95,8 +96,31 @@ def _verdict_of_in_flight(about: InFlight, claim: Claim) -> Words:  # noqa: ARG0
     )
 
 
+_UNSEEN: Final = {
+    NoTrace.FIRST_CALLS: (
+        "{ranks} may stand in the first call of a group, which leaves no record until all members "
+        "have come"
+    ),
+    NoTrace.PARTS: (
+        "the last call of {ranks} is one of several tensors, which is recorded as ended at once"
+    ),
+    NoTrace.BATCHES: (
+        "batches of sends and receives are left out of the dumps of {ranks} whether or not they "
+        "have ended"
+    ),
+}
+
+
 @words_for(AllFinished)
 def _verdict_of_all_finished(about: AllFinished, claim: Claim) -> Words:  # noqa: ARG001 - the facts say it all
+    if about.unseen is not None:
+        why = _UNSEEN[about.unseen].format(ranks=rank_phrase(about.of))
+        return Words(
+            f"Not enough evidence: every recorded call is finished, but {why}.",
+            (_all_finished(about),),
+            alternatives=("The job is idle in communication, or finished.",),
+            actions=(_STACKS,),
+        )
     return Words(
         "No call is in flight anywhere: the job is idle in communication, or finished.",
         (_all_finished(about),),

@@ -43,6 +43,8 @@ STATUS_S = 1.0
 ENTRIES_S = 3.0
 WORKER_S = 2.0
 LOOK_S = 4.0
+RAS_APART_S = 3.0
+"""Between two answers of RAS; it keeps what it has heard from peers for a moment."""
 STACKS_S = 60.0
 _AT_ONCE = 16
 _MOST_HELPERS = 64
@@ -80,6 +82,7 @@ class Collector:
     _roster: Roster | None = None
     _samples: list[ProcessSample] = field(default_factory=list)
     _began_s: float = field(default_factory=time.monotonic)
+    _asked_ras_s: list[float] = field(default_factory=list)
 
     def collect(self, roster: Roster, attempt: int) -> None:
         """Take everything but dumps with stacks; never raises for what ranks or disks do."""
@@ -95,8 +98,9 @@ class Collector:
         for name, step in (
             ("status", self._take_status),
             ("dumps", self._take_dumps),
-            *([("stacks", self._take_stacks)] if self.stacks else []),
             ("ras", self._take_ras),
+            *([("stacks", self._take_stacks)] if self.stacks else []),
+            ("ras again", self._take_ras_again),
         ):
             if self.in_time():
                 self._guarded(name, step)
@@ -269,9 +273,19 @@ class Collector:
         }
 
     def _take_ras(self) -> None:
+        """Ask RAS, whose answer is of one moment."""
         answer = ask_about({rank.member.pid for rank in self.ranks})
         if answer:
-            self._save(f"ras/answer-{self.run}.txt", answer.encode())
+            self._asked_ras_s.append(time.monotonic())
+            number = len(self._asked_ras_s)
+            private_dir(self.case / "ras")
+            self._save(f"ras/answer-{self.run}-{number}.txt", answer.encode())
+
+    def _take_ras_again(self) -> None:
+        """A second answer, some time after the first: it tells who stands from who moves."""
+        if self._asked_ras_s:
+            time.sleep(max(self._asked_ras_s[0] + RAS_APART_S - time.monotonic(), 0.0))
+            self._take_ras()
 
     def _note_progress(self) -> None:
         """Ranks that have gone on meanwhile: then the job was late, and what was seen is over."""

@@ -1,0 +1,112 @@
+"""What may hang although every call that was recorded has ended: it leaves no trace in the dumps.
+
+Dumps in which nothing is open are those of a job that is idle, as long as an open call would be in
+them. Three kinds are not: see `NoTrace`. Then the job may be idle, and nothing shows that it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import Enum, auto
+
+import numpy as np
+
+from unhang.analysis.state.completion import IN_PARTS
+from unhang.analysis.state.index import Evidence
+from unhang.case import Dump
+from unhang.model import DumpStatus
+
+__all__ = ["NoTrace", "is_in_first_step", "may_be_in_a_batch", "no_trace_in"]
+
+
+class NoTrace(Enum):
+    """Why a call that hangs would not show."""
+
+    FIRST_CALLS = auto()
+    """A rank is in its first step: no group of it has come to a second call. Whichever comes next
+    may be the first of its group, which is recorded once the communicator is there."""
+    PARTS = auto()
+    """What a rank called last is made of several calls, whose end is recorded too early."""
+    BATCHES = auto()
+    """Batches count as ended once they are made, and dumps of unfinished calls leave them out."""
+
+
+def no_trace_in(evidence: Evidence) -> tuple[NoTrace, list[int]] | None:
+    """Why nothing can be concluded from dumps without an open call, and the ranks concerned.
+
+    Args:
+        evidence: Of a case in which every recorded call has ended.
+
+    Returns:
+        The first reason that holds of any rank, with those ranks (indices); None where a call that
+        hangs would show.
+    """
+    reasons: dict[NoTrace, Callable[[Evidence, Dump], bool]] = {
+        NoTrace.FIRST_CALLS: is_in_first_step,
+        NoTrace.PARTS: _ends_in_parts,
+        NoTrace.BATCHES: _leaves_batches_out,
+    }
+    if evidence.case.samples:  # where ranks stand, their stacks tell
+        return None
+    owners = list(zip(evidence.owner.tolist(), evidence.dumps, strict=True))
+    for why, holds in reasons.items():
+        if found := sorted({owner for owner, dump in owners if holds(evidence, dump)}):
+            return why, found
+    return None
+
+
+def is_in_first_step(evidence: Evidence, dump: Dump) -> bool:
+    """Whether no group of a rank has come to a second call, by a dump that would show it."""
+    calls, status = evidence.case.calls, evidence.case.group_status
+    if dump.status is not DumpStatus.OK or not evidence.recorder_of(dump).records_late:
+        return False
+    own = slice(dump.start, dump.stop)
+    numbers = (calls.seq[own], calls.p2p_seq[own], status.last_enqueued[status.dump == dump.index])
+    return int(np.concatenate(numbers).max(initial=0)) <= 1
+
+
+def _ends_in_parts(evidence: Evidence, dump: Dump) -> bool:
+    case, last = evidence.case, dump.stop - 1
+    if dump.start == dump.stop or not evidence.recorder_of(dump).ends_parts_early:
+        return False
+    return bool(evidence.collective[last]) and case.names[case.calls.name[last]].op in IN_PARTS
+
+
+def _leaves_batches_out(evidence: Evidence, dump: Dump) -> bool:
+    kind = evidence.recorder_of(dump)
+    return dump.active_only and kind.marks_ends and not kind.sees_exchanges_end
+
+
+def may_be_in_a_batch(evidence: Evidence, absent: int, waiting: Sequence[int], group: int) -> bool:
+    """Whether a rank that lacks a call may be in a batch, or have finished the call.
+
+    So it is where its dump leaves both out and its counters, which count all that torch's hook has
+    seen, are as far as those of a rank that waits in the call; in another group, further.
+
+    Args:
+        evidence: The case.
+        absent: The rank (index).
+        waiting: Ranks that wait.
+        group: Of the call.
+    """
+    mine = _counters(evidence, absent)
+    for rank in waiting:
+        theirs = _counters(evidence, rank)
+        shared = mine.keys() & theirs.keys()
+        if any(
+            mine[each] > theirs[each] or (each == group and mine[each] == theirs[each])
+            for each in shared
+        ):
+            return True
+    return False
+
+
+def _counters(evidence: Evidence, rank: int) -> dict[int, int]:
+    """The counters of a rank by group, where its dumps leave batches out."""
+    owners = zip(evidence.owner.tolist(), evidence.dumps, strict=True)
+    dumps = [d.index for owner, d in owners if owner == rank and _leaves_batches_out(evidence, d)]
+    status = evidence.case.group_status
+    known = np.isin(status.dump, dumps) & (status.group >= 0) & (status.last_enqueued >= 0)
+    return dict(
+        zip(status.group[known].tolist(), status.last_enqueued[known].tolist(), strict=True)
+    )
