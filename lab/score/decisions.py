@@ -50,9 +50,12 @@ def wanted_actions(truth: Truth, fault: str) -> frozenset[str]:
     wanted = set()
     for one in (truth, *truth.either):
         for status in one.status:
-            wanted |= {"problem": _against(one, fault), "insufficient": {"look-first"}}.get(
-                status, {"wait"}
-            )
+            by_status = {
+                "problem": _against(one, fault),
+                "insufficient": {"look-first"},
+                "slow": {"look-first", "wait"},  # a rank is named, and what it costs
+            }
+            wanted |= by_status.get(status, {"wait"})
     return frozenset(wanted)
 
 

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from unhang.model import Note
-from unhang.wording import count_of
 
 __all__ = ["leading_out", "links_out", "not_followed", "open_regular", "reason"]
 
@@ -63,6 +62,8 @@ def links_out(folder: Path) -> list[Path]:
 
 def not_followed(folder: Path, links: Sequence[Path], what: str = "folder") -> Iterator[Note]:
     """That links lead out of a folder, for the reader of a verdict without them."""
+    from unhang.wording import count_of  # which what travels to nodes goes without
+
     for link in links[:_LINKS_SHOWN]:
         text = f"not read: a link that leads out of the {what} (to have it read, copy it there)"
         yield Note("warning", str(link), text)

@@ -64,12 +64,15 @@ def _finding(number: int, alike: list[LivingRank], world: int) -> Finding:
     who = "Every rank" if len(ranks) == world else rank_phrase(ranks).capitalize()
     sites = (Site(ranks, "culprit", frame.file, frame.line, frame.function),) if frame else ()
     return Finding(
-        f"f{number}", UNHANDLED_EXCEPTION.code, "cause", "high",
-        f"{who} raised {printable(first.error, _WIDTH)}{where}.",
+        id=f"f{number}",
+        code=UNHANDLED_EXCEPTION.code,
+        role="cause",
+        confidence="high",
+        summary=f"{who} raised {printable(first.error, _WIDTH)}{where}.",
         culprits=() if len(ranks) == world else ranks,
         sites=sites,
         evidence=_called_in(first, frame),
-    )  # fmt: skip
+    )
 
 
 def _own(process: LivingRank) -> Frame | None:

@@ -81,10 +81,9 @@ def _on_gloo(script: Path, ranks: int) -> Report | None:
             "run", "--hang-after", str(_STUCK_S), "--grace", "1", "--on-hang", "kill",
             "--no-rank-logs", "--case", str(case), "--",
         )  # fmt: skip
-        job = (
-            sys.executable, "-m", "torch.distributed.run", "--standalone",
-            "--nproc-per-node", str(ranks), str(script),
-        )  # fmt: skip
+        job = python_command(
+            "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks), str(script)
+        )
         _run([*python_command("unhang", *watched), *job])
         if not case.is_dir():
             return None

@@ -133,7 +133,7 @@ def test_streams_of_any_content(tmp_path: Path, seed: int) -> None:
     """Only numbered files appear, and each node is whole or broken, never both."""
     delivery = Delivery()
     data = io.BytesIO(stream(dice_of(seed)))
-    _Intake(["a", "b"], tmp_path, delivery, lambda _: None).take(data, "run1")
+    _Intake(["a", "b"], tmp_path, delivery).take(data, "run1")
     assert not set(delivery.parcels) & set(delivery.broken)
     assert all(path.name[:-7].isdecimal() for path in tmp_path.iterdir())
 

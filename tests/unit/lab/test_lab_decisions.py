@@ -14,7 +14,7 @@ SAMPLE = {
     "skipped-call": "fix-code",
     "fabric-stuck": "look-first",
     "healthy": "wait",
-    "late-rank": "wait",
+    "late-rank": "look-first",
     "most-dumps-lost": "look-first",
 }
 

@@ -162,7 +162,7 @@ def test_lldb() -> None:
         "main",
     ]
     assert (frames[2].file, frames[2].line) == ("main.c", 12)
-    assert "aborting its communicators" in judged(LLDB).summary
+    assert "aborts its communicators" in judged(LLDB).summary
 
 
 HELPERS = """\

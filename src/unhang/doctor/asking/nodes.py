@@ -33,7 +33,7 @@ __all__ = [
 SHIPMENT = Shipment(
     "unhang.doctor.agents.node",
     ("__init__.py", "_version.py", "activity/__init__.py", "activity/looks.py", "isolated.py",
-     "model.py", "room.py", "surroundings.py",
+     "model.py", "regular.py", "room.py", "surroundings.py",
      "telltale", "record/__init__.py", "record/contact/__init__.py",
      "record/contact/runtime_dir.py", "collect/__init__.py", "collect/parcel.py",
      "doctor/__init__.py", "doctor/agents"),
