@@ -38,7 +38,7 @@ def line_of(program: str, fault: str) -> int:
         ("data_parallel.py", "uneven", {"op-mismatch", "shape-mismatch", "skipped-call"}, [2]),
         ("data_parallel.py", "root", {"op-mismatch"}, [3]),
         ("exchanges.py", "ring", {"p2p-cycle"}, []),
-        ("exchanges.py", "left-over", {"p2p-unmatched"}, [1]),
+        ("exchanges.py", "left-over", {"p2p-unmatched"}, []),  # either side may be wrong
         ("exchanges.py", "key", {"never-joined"}, [1]),
         ("sharded.py", "half", {"wait-cycle"}, []),
     ],

@@ -423,7 +423,7 @@ def rests(rank: int) -> None:
     for _ in range(10):
         dist.all_reduce(torch.ones(4))
     if rank == 0:
-        time.sleep(20)  # rests: here
+        time.sleep(26)  # rests: here
     dist.barrier()
 
 
