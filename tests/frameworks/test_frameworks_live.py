@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from armed_jobs import free_port
+from ports import free_port
 from run_jobs import TORCHRUN, Outcome, run_job
 
 PROGRAMS = Path(__file__).parent / "programs"

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from patience import PATIENCE_S, wait_for
+from ports import free_ports
 
 NODES = ("n1", "n2")
 _UNSHARE = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "--uts", "--", "sh", "-c")
@@ -31,18 +32,6 @@ def why_not() -> str:
         return "not installed: unshare"
     tried = subprocess.run([*_UNSHARE, "hostname n1"], capture_output=True, text=True, check=False)
     return f"no namespaces for nodes here: {tried.stderr.strip()}" if tried.returncode else ""
-
-
-def free_ports(number: int) -> list[int]:
-    """Ports that nobody uses."""
-    probes = [socket.socket() for _ in range(number)]
-    try:
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [int(probe.getsockname()[1]) for probe in probes]
-    finally:
-        for probe in probes:
-            probe.close()
 
 
 @dataclass

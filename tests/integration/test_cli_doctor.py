@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from clusters import PATIENCE_S, free_ports
+from clusters import PATIENCE_S
 from guide_page import on_the_page
+from ports import free_ports
 
 OWN = f"u{os.getpid():x}"
 """Begins the names of what these tests make: another run beside this one has its own."""

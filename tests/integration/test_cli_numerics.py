@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 import pytest
 from guide_page import on_the_page
+from ports import free_port
 from valid_reports import report_in
 
 CHECK = """\
@@ -175,9 +175,7 @@ def test_the_first_infinity(check: Path) -> None:
 
 def test_a_rank_whose_parameters_differ(check: Path, tmp_path: Path) -> None:
     """One of three real ranks holds another weight."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
+    port = str(free_port())
     out = tmp_path / "out.json"
     command = [sys.executable, "-m", "unhang", "numerics", f"{check}:replica", "--across-ranks",
                "--format", "json", "-o", str(out)]  # fmt: skip

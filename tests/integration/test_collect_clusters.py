@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from clusters import Cluster, cluster, free_ports, why_not
+from clusters import Cluster, cluster, why_not
 from command_line import unhang
 from eight_stuck import (
     EXPECTED_CAUSES,
@@ -27,6 +27,7 @@ from eight_stuck import (
 )
 from guide_page import on_the_page
 from patience import wait_for
+from ports import free_ports
 from report_samples import never_joined
 
 from unhang.reports import render

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from clusters import free_ports
 from command_line import unhang
 from patience import wait_for
+from ports import free_ports
 
 from unhang.collect.node.debugserver import dumps_of_debug_server
 from unhang.collect.processes import read_processes

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from clusters import Cluster, cluster, free_ports, why_not
+from clusters import Cluster, cluster, why_not
 from patience import PATIENCE_S, wait_for
+from ports import free_ports
 
 SOURCE = Path(__file__).parents[2] / "src"
 DOCTOR = (sys.executable, "-m", "unhang", "doctor")

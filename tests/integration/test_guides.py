@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from armed_jobs import free_port
 from guide_page import PAGE, examples, flat, not_run, on_the_page
+from ports import free_port
 from run_jobs import run_job
 
 BIN = Path(sys.executable).parent

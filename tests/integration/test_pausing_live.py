@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 from guide_page import on_the_page
+from ports import free_port
 
 JOB = """\
 import datetime, sys
@@ -35,13 +35,6 @@ def start(job: Path, rank: int, port: int) -> subprocess.Popen[str]:
     return subprocess.Popen([sys.executable, str(job)], env=environment, text=True,
                             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                             stderr=subprocess.PIPE)  # fmt: skip
-
-
-def free_port() -> int:
-    """A port that is free now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def attach(address: str, token: str, typed: str) -> str:

@@ -15,7 +15,7 @@ from urllib.parse import quote, urlsplit
 from urllib.request import urlopen
 
 import pytest
-from armed_jobs import free_port
+from ports import free_port
 from report_samples import never_joined
 
 from unhang.run.incident.verdict import Verdict

@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from clusters import free_ports
 from command_line import unhang
 from patience import PATIENCE_S, wait_for
+from ports import free_ports
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = Path(__file__).parent / "programs" / "ray_verdicts.py"

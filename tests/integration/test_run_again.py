@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from armed_jobs import free_port
 from guide_page import on_the_page
+from ports import free_port
 from run_jobs import environment, run_job
 
 pytest.importorskip("torch.distributed", reason="needs torch")

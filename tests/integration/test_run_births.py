@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from armed_jobs import free_port
+from ports import free_port
 from run_jobs import PROGRAM, kill, launch, lines_of, run_job
 
 pytest.importorskip("torch.distributed", reason="needs torch")

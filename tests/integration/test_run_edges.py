@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from armed_jobs import free_port
+from ports import free_port
 from run_jobs import PATIENCE_S, TORCHRUN, UNHANG, environment
 
 FEW_CALLS = Path(__file__).parent / "programs" / "few_calls.py"

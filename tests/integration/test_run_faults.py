@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from armed_jobs import free_port
+from ports import free_port
 from run_jobs import PATIENCE_S, PROGRAM, UNHANG, environment, launch, who
 
 pytest.importorskip("torch.distributed", reason="needs torch")

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from armed_jobs import free_port
+from ports import free_port
 from run_jobs import (
     PATIENCE_S,
     PROGRAM,

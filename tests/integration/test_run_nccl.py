@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from armed_jobs import free_port
+from ports import free_port
 from run_jobs import kill, run_job
 
 from unhang.ingest import load

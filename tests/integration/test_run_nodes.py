@@ -10,8 +10,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from armed_jobs import free_port
 from patience import wait_for
+from ports import free_port
 from run_jobs import PATIENCE_S, PROGRAM, TORCHRUN, UNHANG, environment
 
 pytest.importorskip("torch.distributed", reason="needs torch")

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from armed_jobs import free_port
+from ports import free_port
 from run_jobs import PATIENCE_S, PROGRAM, UNHANG, Outcome, environment, kill, launch, lines_of
 
 from unhang.record.contact.client import AskError, ask, request_dump

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from armed_jobs import free_port
+from ports import free_port
 from run_jobs import PATIENCE_S, environment
 
 pytest.importorskip("torch.distributed", reason="needs torch")

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from armed_jobs import free_port
+from ports import free_port
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 from run_jobs import PROGRAM, environment

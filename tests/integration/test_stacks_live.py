@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import uuid
@@ -25,6 +24,7 @@ from eight_stuck import (
     expected_tree,
 )
 from patience import PATIENCE_S, wait_for
+from ports import free_port
 
 from unhang.collect.processes import read_processes
 from unhang.collect.ranks import Target
@@ -50,13 +50,6 @@ def unhang(*words: object, **more: object) -> subprocess.CompletedProcess[str]:
         check=False,
         **more,  # type: ignore[call-overload]  # further arguments of subprocess.run
     )
-
-
-def free_port() -> int:
-    """A port that nobody uses."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.fixture(scope="module")

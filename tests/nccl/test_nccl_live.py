@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from armed_jobs import free_port
+from ports import free_port
 from run_jobs import Outcome, kill, run_job
 
 from lab.nccl.build import Device, build

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -14,6 +13,8 @@ from pathlib import Path
 from queue import Queue
 from types import TracebackType
 from typing import TYPE_CHECKING
+
+from ports import free_port
 
 from unhang.record import HOOK_DIR
 from unhang.record.contact.marks import Mark, read_marks
@@ -24,13 +25,6 @@ if TYPE_CHECKING:
 PATIENCE_S = 600
 PROGRAMS = Path(__file__).parents[1] / "integration" / "programs"
 SOURCE = Path(__file__).parents[2] / "src"
-
-
-def free_port() -> int:
-    """A TCP port that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @dataclass

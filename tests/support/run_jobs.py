@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from armed_jobs import free_port
+from ports import free_port
 
 UNHANG = [sys.executable, "-m", "unhang", "run"]
 PROGRAM = Path(__file__).parents[1] / "integration" / "programs" / "hanging_jobs.py"

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator
-from difflib import get_close_matches
 from functools import partial
 from importlib import import_module
 from typing import Any, Final, NamedTuple, NoReturn, Protocol, cast
@@ -58,6 +57,8 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """As argparse, with the options that are meant where one is misspelt."""
+        from difflib import get_close_matches
+
         words = message.removeprefix(_UNKNOWN).split() if message.startswith(_UNKNOWN) else []
         options = [option for option in self._options() if option.startswith("--")]
         near = [
