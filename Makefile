@@ -35,7 +35,7 @@ help:
 	@echo "make prove      a million small programs with every mistake; writes docs/accuracy.md"
 	@echo "make bench      measure; writes docs/benchmarks.md"
 	@echo "make docs       the documentation as a site in build/site, searched without a network"
-	@echo "make coverage   which lines the unit tests reach, by package; fails below the floor"
+	@echo "make coverage   how much of each package the unit tests reach"
 	@echo "make release    what a release needs, made and checked; publishes nothing"
 
 $(BIN)/python:

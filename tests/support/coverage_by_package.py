@@ -1,4 +1,4 @@
-"""How much of each package the tests reach: `make coverage` prints it; it fails below a floor."""
+"""How much of each package the tests reach: `make coverage` prints it."""
 
 from __future__ import annotations
 
@@ -8,9 +8,6 @@ import sys
 import tempfile
 from collections import Counter
 from pathlib import Path
-
-FLOOR = 80
-"""Per cent of all statements; it only goes up."""
 
 
 def measured() -> dict[str, dict[str, dict[str, int]]]:
@@ -23,7 +20,7 @@ def measured() -> dict[str, dict[str, dict[str, int]]]:
     return files
 
 
-def main() -> int:
+def main() -> None:
     """Print a line a package, the least covered first."""
     reached: Counter[str] = Counter()
     all_of: Counter[str] = Counter()
@@ -36,9 +33,8 @@ def main() -> int:
         share = 100 * reached[package] / max(all_of[package], 1)
         print(f"{share:5.1f} %  {all_of[package]:6} statements  {package}")
     whole = 100 * reached.total() / all_of.total()
-    print(f"{whole:5.1f} %  {all_of.total():6} statements  all; the floor is {FLOOR} %")
-    return int(whole < FLOOR)
+    print(f"{whole:5.1f} %  {all_of.total():6} statements  all")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
