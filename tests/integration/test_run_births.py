@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -24,11 +25,16 @@ def test_a_rank_that_does_not_come_is_named_at_its_line(tmp_path: Path) -> None:
 
 
 def test_sizes_that_do_not_fit_are_a_mismatch(tmp_path: Path) -> None:
-    """Gloo aborts a process that need not be the odd one: the last calls of all ranks decide."""
+    """Gloo aborts a process that need not be the odd one: the last calls of all ranks decide.
+
+    On a busy machine it may stand for so long before that it is a hang first: a case of its own.
+    """
     outcome = launch(tmp_path, "uneven", "--hang-after", "20")
-    cause = outcome.cause
-    assert (cause["code"], cause["culprits"]) == ("UH202", [1]), outcome.said
-    assert "160 elements" in cause["summary"]
+    assert outcome.cases, outcome.said
+    for case in outcome.cases:
+        cause = replace(outcome, cases=[case]).cause
+        assert (cause["code"], cause["culprits"]) == ("UH202", [1]), outcome.said
+        assert "160 elements" in cause["summary"]
 
 
 def test_a_hang_after_an_end_that_was_not_the_ranks_is_told(tmp_path: Path) -> None:
