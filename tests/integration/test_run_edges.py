@@ -154,7 +154,8 @@ def test_the_logs_of_a_failure_without_a_case_stay(work: Path) -> None:
     done = run(work, *UNHANG, "--", *torchrun(work / "broken.py"))
     assert done.returncode == 1
     assert "the logs of the ranks are in unhang-logs/" in done.stderr
-    assert {path.read_text() for path in work.rglob("stdout.log")} == {"here\n"}
+    kept = {path.read_text() for path in work.rglob("stdout.log")}
+    assert kept - {""} == {"here\n"}  # torchrun may end a rank before it has printed
     assert [*(work.parent / "runtime").rglob("*")] == []
 
 
