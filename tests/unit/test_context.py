@@ -129,6 +129,18 @@ def test_the_same_was_there_before(tmp_path: Path) -> None:
     assert "the last 2 days before" in shown(with_surroundings(never_joined(), now))
 
 
+def test_an_earlier_look_at_the_same_run_is_not_before(tmp_path: Path) -> None:
+    """It began two hours before: what another attempt left within them counts."""
+    case_of(tmp_path, "first-look", never_joined(), 0.01)
+    now = case_of(tmp_path, "now", never_joined())
+    assert with_surroundings(never_joined(), now).before is None
+    incident = replace(never_joined().incident, attempt="7")
+    case_of(tmp_path, "last-attempt", replace(never_joined(), incident=incident), 0.02)
+    before = with_surroundings(never_joined(), now).before
+    assert before is not None
+    assert before.times == 2
+
+
 def test_history_may_lie_elsewhere(tmp_path: Path) -> None:
     """And what is spoilt there costs nothing."""
     case_of(tmp_path / "archive", "old", never_joined(), 3.0)

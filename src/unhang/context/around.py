@@ -193,7 +193,10 @@ def _before(report: Report, case: Path, history: Sequence[Path]) -> Before | Non
     this = replace(this, time_s=now_s or this.time_s)
     if not this.places:
         return None
-    looked_at = list(_earlier(case, history, this.time_s))
+    ran_s = report.identity.ran_s if report.identity else 0.0
+    looked_at = [
+        past for past in _earlier(case, history, this.time_s) if not _is_same_run(past, this, ran_s)
+    ]
     same = [past for past in looked_at if past.code == this.code and _shares(past, this)]
     if not same:
         return None
@@ -205,6 +208,12 @@ def _before(report: Report, case: Path, history: Sequence[Path]) -> Before | Non
         last_ns=int(max(past.time_s for past in same) * _NS),
         looked_at=len(looked_at),
     )
+
+
+def _is_same_run(past: Past, this: Past, ran_s: float) -> bool:
+    """Whether it is another look at this very run: two cases of one incident are no recurrence."""
+    same = (past.job_id, past.attempt) == (this.job_id, this.attempt)
+    return same and past.time_s >= this.time_s - ran_s
 
 
 def _shares(past: Past, this: Past) -> bool:

@@ -60,6 +60,7 @@ class _Found:
 class _Moment:
     newest_ns: int = 0
     job_id: str = ""
+    attempt: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +106,7 @@ class Past:
     culprit_hosts: tuple[str, ...] = ()
     places: tuple[str, ...] = ()
     parts: tuple[str, ...] = ()
+    attempt: str = ""
 
 
 def cases_in(paths: Iterable[Path]) -> list[Path]:
@@ -156,6 +158,7 @@ def facts_of(case: Path, report: object) -> Past:
         path=case,
         time_s=moment if moment > 0 else case.stat().st_mtime,
         job_id=saved.incident.job_id,
+        attempt=saved.incident.attempt,
         status=saved.status,
         summary=saved.summary,
         world_size=len(saved.ranks),

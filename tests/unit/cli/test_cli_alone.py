@@ -100,3 +100,12 @@ def test_fish_completes_commands_options_and_choices(capsys: pytest.CaptureFixtu
     assert any(line.endswith(" -F") for line in of_diagnose)
     assert all(line.replace("\\'", "").count("'") % 2 == 0 for line in lines)
     assert json.dumps(lines).isascii()
+
+
+def test_a_history_that_is_not_there_is_an_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It was named: nothing found there would look like nothing that came before."""
+    gone = tmp_path / "gone"
+    assert main(["diagnose", str(tmp_path), "--history", str(gone)]) == 2
+    assert "is no directory" in capsys.readouterr().err

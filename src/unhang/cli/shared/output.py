@@ -122,6 +122,12 @@ def look_options(args: argparse.Namespace) -> LookOptions:
     return LookOptions(args.width, args.no_color, full, output)
 
 
+def _directory(path: Path) -> Path:
+    if not path.is_dir():
+        raise UsageError(f"--history {path} is no directory", "Name one in which cases lie.")
+    return path
+
+
 def report_options(args: argparse.Namespace) -> ReportOptions:
     """What `add_report_arguments` has added, as a value: made once, and handed on."""
     named = [getattr(args, name, None) for name in _INPUTS]
@@ -133,7 +139,7 @@ def report_options(args: argparse.Namespace) -> ReportOptions:
         case=getattr(args, "case", None),
         inputs=tuple(str(path) for paths in named if isinstance(paths, list) for path in paths),
         fail_on=getattr(args, "fail_on", "any"),
-        history=tuple(getattr(args, "history", ())),
+        history=tuple(map(_directory, getattr(args, "history", ()))),
     )
 
 
