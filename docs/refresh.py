@@ -312,7 +312,7 @@ def log_rules(_: str) -> str:
 
 
 def kind_rows(_: str) -> str:
-    """The kinds that files of findings declare, for whoever reads a code without the analysis."""
+    """The kinds that files of findings declare, for those who read a code without the analysis."""
     lines = (json.dumps(_row_of(kind), ensure_ascii=False) for kind in _declared())
     return "[\n" + ",\n".join(lines) + "\n]\n"
 
@@ -341,7 +341,7 @@ def _row_of(kind: Kind) -> dict[str, object]:
 
 
 def kind_page(old: str, kind: Kind, text: str) -> str:
-    """The page of a kind: by hand where somebody wrote one, else what its file says of it."""
+    """The page of a kind: the one written by hand, if there is one, else what its file says of it."""
     if old and _MADE_PAGE not in old:
         return refreshed(old)
     body = "\n## ".join(["", *text.split("\n## ")[1:]]).strip()

@@ -57,7 +57,7 @@ def find_roots(graph: Graph, heads: Heads) -> list[Root]:
 
 
 def _rank_roots(graph: Graph, heads: Heads, ends: Ints) -> list[Root]:
-    """Ranks that wait for nobody, grouped by the call that they lack first.
+    """Ranks that wait for no rank, grouped by the call that they lack first.
 
     Where the order of the calls that a rank lacks is not known, it is the one in which most wait.
     """

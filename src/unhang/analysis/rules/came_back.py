@@ -24,8 +24,8 @@ def _came_back(claim: Claim, facts: CaseFacts) -> Iterator[Seeing]:
     """Where all ranks have ended so, whatever it is held no rank up for good."""
     well = ended_well(facts.lives)
     if victims := tuple(rank for rank in claim.victims if rank in well):
-        everybody = well.issuperset(facts.lives.ranks)
-        bearing = Bearing.ALL_CAME_BACK if everybody else Bearing.CAME_BACK
+        all_came = well.issuperset(facts.lives.ranks)
+        bearing = Bearing.ALL_CAME_BACK if all_came else Bearing.CAME_BACK
         yield CameBack(source="exits", ranks=victims), bearing
 
 
