@@ -341,7 +341,7 @@ def _row_of(kind: Kind) -> dict[str, object]:
 
 
 def kind_page(old: str, kind: Kind, text: str) -> str:
-    """The page of a kind: the one written by hand, if there is one, else what its file says of it."""
+    """The page of a kind: the one written by hand, if any, else what its file says of it."""
     if old and _MADE_PAGE not in old:
         return refreshed(old)
     body = "\n## ".join(["", *text.split("\n## ")[1:]]).strip()
