@@ -40,7 +40,7 @@ class Item(IntEnum):
         BEGUN_NS, ENDED_NS: Wall clock; of the end when its wait came back, 0 before.
         SITE: Number of its slot in the heartbeat: operation, group, line; 0 for none.
         GROUP: Number of its row among the groups, from 1 on; 0 where it has none.
-        SEQ: The group's own count of calls, this one included; -1 where nobody has asked.
+        SEQ: The group's own count of calls, this one included; -1 where it is not asked.
         P2P_SEQ: How many sends and receives there were in the group so far, this one included.
         PEER: Rank in the group that is sent to, received from, or the root; -1 for none.
         TAG: Of a send or receive.
@@ -81,6 +81,8 @@ class Flag(IntEnum):
     """The program waits for it, or has waited."""
     OWN = 8
     """No recorder of torch's sees it; its numbers are ours."""
+    ASSUMED = 16
+    """Its `Item.SEQ` goes on from the call before: to ask the group for each costs too much."""
 
 
 DTYPE_NAMES: Final = {
