@@ -26,7 +26,7 @@ from unhang.model import AskedNode, Note
 from unhang.stacks.ownership import bare_name
 from unhang.wording import count_of, printable, rank_phrase
 
-__all__ = ["names_of", "notes_on_nodes", "unheard_words"]
+__all__ = ["notes_on_nodes"]
 
 _MOST_OF_MANY = 2
 _OF_THE_NEXT_ITERATION = (
@@ -147,13 +147,12 @@ def _verdict_of_mostly_silent(about: MostlySilent, claim: Claim) -> Words:
 @words_for(NotLookedAt)
 def _verdict_of_not_looked_at(about: NotLookedAt, claim: Claim) -> Words:
     missing, were = rank_phrase(about.ranks), "was" if len(about.ranks) == 1 else "were"
-    where = f"on {names_of(about.nodes)}" if about.nodes else "of other nodes"
+    where = f"on {_names_of(about.nodes)}" if about.nodes else "of other nodes"
     summary = (
         f"Not enough evidence: {_wait(claim.victims)} in {about.call}, and {missing} {where} "
         f"{were} not looked at."
     )
     evidence = (
-        *(f"{text[:1].upper()}{text[1:]}." for text in unheard_words(about.nodes)),
         f"No node has reported {missing}: at work, waiting or dead, nothing tells.",
         *((f"No usable dump of {rank_phrase(about.silent)} either.",) if about.silent else ()),
     )
@@ -161,7 +160,7 @@ def _verdict_of_not_looked_at(about: NotLookedAt, claim: Claim) -> Words:
     return Words(summary, evidence, actions=(_ASK_AGAIN,) if missed else _LOOK_THERE)
 
 
-def names_of(nodes: Sequence[AskedNode], *, with_ranks: bool = False) -> str:
+def _names_of(nodes: Sequence[AskedNode], *, with_ranks: bool = False) -> str:
     """Nodes by name: "n2 (ranks 4-7), n3 and 5 more"."""
     named = [
         f"{printable(node.node, _LONGEST_NAME)}"
@@ -172,13 +171,13 @@ def names_of(nodes: Sequence[AskedNode], *, with_ranks: bool = False) -> str:
     return ", ".join(named) + (f" and {more:,} more" if more else "")
 
 
-def unheard_words(nodes: Sequence[AskedNode]) -> Iterator[str]:
+def _unheard_words(nodes: Sequence[AskedNode]) -> Iterator[str]:
     """Of which nodes nothing came, and why; those together of which the same is said."""
     alike: dict[tuple[str, str], list[AskedNode]] = {}
     for node in nodes:
         alike.setdefault((node.state, node.why), []).append(node)
     for (state, why), some in alike.items():
-        names, verb = names_of(some, with_ranks=True), "was" if len(some) == 1 else "were"
+        names, verb = _names_of(some, with_ranks=True), "was" if len(some) == 1 else "were"
         says = f"{verb} not reached" if state == "not-reached" else "had given nothing yet"
         told = f": {printable(why, _LONGEST_WHY)}" if why else ""
         by = " (its ranks are those of no other node)" if any(n.inferred for n in some) else ""
@@ -188,7 +187,7 @@ def unheard_words(nodes: Sequence[AskedNode]) -> Iterator[str]:
 def notes_on_nodes(nodes: Iterable[AskedNode]) -> tuple[Note, ...]:
     """That nodes of the job gave nothing: every verdict stands without them."""
     silent = [node for node in nodes if node.state != "answered"]
-    return tuple(Note("warning", "nodes", text) for text in unheard_words(silent))
+    return tuple(Note("warning", "nodes", text) for text in _unheard_words(silent))
 
 
 @words_for(DumpsOutdated)
