@@ -201,6 +201,7 @@ def test_a_verdict_tells_where_its_culprits_are_and_how_sure_it_is() -> None:
     report = never_joined()
     told = verdict_of(report, "")
     assert (told.confidence, told.host) == ("high", "node01")
-    spread = replace(report.findings[0], culprits=(0, 7))
-    assert verdict_of(replace(report, findings=(spread,)), "").host == ""
+    both = replace(report.findings[0], culprits=(0, 7))
+    ranks = (replace(report.ranks[0], host="node00"), *report.ranks[1:])
+    assert verdict_of(replace(report, findings=(both,), ranks=ranks), "").host == ""
     assert verdict_of(replace(report, findings=()), "").confidence == ""
