@@ -18,7 +18,9 @@ from unhang.model import Frame, ProcessSample, ThreadStack
 from unhang.record.calls.ring import DTYPE_NAMES
 from unhang.record.dumps.dumpfile import FORMAT_VERSION, SCHEMA, encode
 from unhang.rehearse.agreement import agree
-from unhang.rehearse.referee import Frames, LivingRank, MadeCall, RankGroup, Referee, unpaired
+from unhang.rehearse.meetings import unpaired
+from unhang.rehearse.parties import Frames, LivingRank, MadeCall, RankGroup
+from unhang.rehearse.referee import Referee
 from unhang.rehearse.server import RehearsalEnd
 from unhang.stacks.formats.saved import dump_samples
 from unhang.stacks.ownership import is_library

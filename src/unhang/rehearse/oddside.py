@@ -12,7 +12,8 @@ from dataclasses import replace
 from typing import Final, TypeAlias
 
 from unhang.model import Frame
-from unhang.rehearse.referee import Frames, LivingRank, Referee
+from unhang.rehearse.parties import Frames, LivingRank
+from unhang.rehearse.referee import Referee
 from unhang.report import Finding, Site
 from unhang.stacks.ownership import is_library
 from unhang.wording import rank_phrase
