@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from unhang.rehearse.agreement import MemberMeeting
-from unhang.rehearse.issue import Issue
-from unhang.rehearse.talking import Message
+from unhang.rehearse.matching.agreement import MemberMeeting
+from unhang.rehearse.matching.issue import Issue
+from unhang.rehearse.matching.talking import Message
 
 __all__ = ["Frames", "LivingRank", "MadeCall", "OneLaunch", "RankGroup", "Waiter"]
 

@@ -12,17 +12,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from unhang.rehearse.agreement import MemberMeeting, PairChannel, agree
-from unhang.rehearse.issue import Issue, IssueSite
-from unhang.rehearse.parties import Frames, MadeCall, OneLaunch, RankGroup
-from unhang.rehearse.talking import Message
+from unhang.rehearse.matching.agreement import MemberMeeting, PairChannel, agree
+from unhang.rehearse.matching.issue import Issue, IssueSite
+from unhang.rehearse.matching.parties import Frames, MadeCall, OneLaunch, RankGroup
+from unhang.rehearse.matching.talking import Message
 
-__all__ = ["Meetings", "issue_of", "unpaired"]
+__all__ = ["Encounters", "issue_of", "unpaired"]
 
 _NOWHERE: Final = IssueSite("", "", 0)
 
 
-class Meetings:
+class Encounters:
     """All calls of a rehearsal that wait for their partners.
 
     Args:

@@ -12,14 +12,22 @@ meet by order, Gloo's by tag. Refused: time-outs, and hosts of NCCL that run ahe
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from typing import Any
 
-from unhang.rehearse.keys import SharedKeys
-from unhang.rehearse.meetings import Meetings, issue_of
-from unhang.rehearse.parties import Frames, LivingRank, MadeCall, OneLaunch, RankGroup, Waiter
-from unhang.rehearse.talking import Message
+from unhang.rehearse.matching.encounters import Encounters, issue_of
+from unhang.rehearse.matching.keys import SharedKeys
+from unhang.rehearse.matching.parties import (
+    Frames,
+    LivingRank,
+    MadeCall,
+    OneLaunch,
+    RankGroup,
+    Waiter,
+)
+from unhang.rehearse.matching.talking import Message
 
-__all__ = ["Referee"]
+__all__ = ["Referee", "RehearsalEnd"]
 
 
 class Referee:
@@ -34,7 +42,7 @@ class Referee:
         self.unreal: list[MadeCall] = []
         self.reads: dict[tuple[str, int], str] = {}
         self.spent: list[tuple[int, int, int]] = []
-        self.meetings = Meetings(self._launch_ended)
+        self.encounters = Encounters(self._launch_ended)
         self._threads: dict[Waiter, LivingRank] = {}
         self._waiting: dict[Waiter, tuple[LivingRank, MadeCall]] = {}
 
@@ -140,13 +148,13 @@ class Referee:
         )
         launch.calls.append(call)
         process.calls[call.number] = call
-        self.meetings.come(call)
+        self.encounters.come(call)
 
     def _on_closed(self, waiter: Waiter, process: LivingRank, message: Message) -> None:
         del waiter
         launch = process.batches.pop(message["batch"])
         launch.closed = True
-        self.meetings.end_if_met(launch)
+        self.encounters.end_if_met(launch)
 
     def _stack(self, waiter: Waiter, process: LivingRank, message: Message) -> Frames:
         key = (waiter, int(message["stack"]))
@@ -248,11 +256,28 @@ class Referee:
     @property
     def met(self) -> int:
         """How many calls had their partners."""
-        return self.meetings.met
+        return self.encounters.met
 
     def calls(self) -> int:
         """How many calls were made."""
         return sum(len(p.calls) for p in self.processes.values())
+
+
+@dataclass(slots=True)
+class RehearsalEnd:
+    """What became of a rehearsal.
+
+    Attributes:
+        referee: Every call, and who waits for what.
+        end: "over" where every rank ended, "stuck" where none can move, "late" at the time limit.
+        torch: The version that ran.
+        seconds: How long it took.
+    """
+
+    referee: Referee
+    end: str
+    torch: str = ""
+    seconds: float = 0.0
 
 
 def _frames(rows: list[Any]) -> Frames:
