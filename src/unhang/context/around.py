@@ -14,7 +14,7 @@ from heapq import nlargest
 from pathlib import Path
 from typing import Final, TypeVar
 
-from unhang.casedir.reports import MANIFEST
+from unhang.casedir.contents import contents_of
 from unhang.context.recalled import Past, facts_of
 from unhang.context.tallies import history_of
 from unhang.incoming import fitting, value_of
@@ -115,31 +115,6 @@ def _told(path: Path, shape: type[T]) -> T | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Job:
-    job: str | None = None
-    attempt: int | None = None
-    command: list[str] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _Incident:
-    time_ns: int = 0
-    ran_s: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class _Node:
-    host: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class _Manifest:
-    job: _Job = field(default_factory=_Job)
-    incident: _Incident = field(default_factory=_Incident)
-    nodes: list[_Node] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True)
 class _Surroundings:
     python: str = ""
     torch: str = ""
@@ -148,7 +123,7 @@ class _Surroundings:
 
 def _identity(case: Path) -> Identity | None:
     """What the manifest says, and the surroundings of the first node that tells them."""
-    told = _told(case / MANIFEST, _Manifest)
+    told = contents_of(case)
     if told is None:
         return None
     folder = case / "env"
@@ -158,10 +133,10 @@ def _identity(case: Path) -> Identity | None:
     named = {"torch": node.torch, "Python": node.python}
     return Identity(
         job=told.job.job or "",
-        attempt="" if told.job.attempt is None else str(told.job.attempt),
-        hosts=tuple(sorted({each.host for each in told.nodes} - {""})),
-        time_ns=max(told.incident.time_ns, 0),
-        ran_s=max(told.incident.ran_s, 0.0),
+        attempt=told.attempt,
+        hosts=told.hosts,
+        time_ns=told.incident.time_ns,
+        ran_s=told.incident.ran_s,
         command=tuple(told.job.command or ()),
         revision=node.revision,
         case=case.resolve().name,

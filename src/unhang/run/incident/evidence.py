@@ -9,6 +9,7 @@ with stacks are asked for last and never waited for. What does not come is said 
 from __future__ import annotations
 
 import json
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -118,7 +119,7 @@ class Collector:
         found = (read_process(rank.member.pid) for rank in self._alive())
         told = (process.environ for process in found if process and process.environ)
         started = {rank for environ in told for rank in neighbours_of(environ)}
-        return not_found(sorted(started - here))
+        return not_found(sorted(started - here), socket.gethostname())
 
     # -------------------------------------------------------------- steps
 
