@@ -9,6 +9,7 @@ with stacks are asked for last and never waited for. What does not come is said 
 from __future__ import annotations
 
 import json
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -116,7 +117,7 @@ class Collector:
                 self._guarded(name, step)
                 self.timings_s[name] = round(time.monotonic() - self._began_s, 3)
             else:
-                self.notes.append(f"{name}: skipped, because somebody was in a hurry")
+                self.notes.append(f"{name}: skipped, because a user interrupted")
 
     def parts(self) -> list[RankPart]:
         """Every rank as the manifest has it."""
@@ -128,7 +129,7 @@ class Collector:
         found = (read_process(rank.member.pid) for rank in self._alive())
         told = (process.environ for process in found if process and process.environ)
         started = {rank for environ in told for rank in neighbours_of(environ)}
-        return not_found(sorted(started - here))
+        return not_found(sorted(started - here), socket.gethostname())
 
     # -------------------------------------------------------------- steps
 
@@ -224,7 +225,7 @@ class Collector:
             if any(thread.frames for thread in sample.threads):
                 rank.came["stacks"] = name
             else:
-                rank.missing["stacks"] = sample.error or "no thread of it runs any code"
+                rank.missing["stacks"] = sample.error or "none of its threads runs any code"
         for rank in self.ranks:
             self._samples += [] if "stacks" in rank.came else last_words(rank)
         self._samples = [
