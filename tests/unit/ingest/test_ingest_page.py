@@ -287,3 +287,15 @@ def test_numbers_that_are_assumed_hold_where_the_groups_count_agrees(tmp_path: P
         dump = next(iter(dumps_of(read_page(page.path))))
         assert len(dump.value["entries"]) == kept
         assert bool(dump.problem) is (kept < 9)
+
+
+def test_what_may_hold_a_secret_is_not_kept(tmp_path: Path) -> None:
+    """Keys of stores, and the program's own words; the calls are whole."""
+    one, *_ = pages(tmp_path)
+    one.beat.awaits("token=AKIAIOSFODNN7EXAMPLE")
+    one.beat.has_set("token=AKIAIOSFODNN7EXAMPLE")
+    one.beat.tell("AKIAIOSFODNN7EXAMPLE")
+    page = read_page(one.path)
+    assert b"AKIA" in one.path.read_bytes()
+    assert b"AKIA" not in page
+    assert len(next(iter(dumps_of(page))).value["entries"]) == 5

@@ -19,7 +19,13 @@ import zlib
 from enum import IntEnum
 from typing import Final
 
-from unhang.record.contact.heartbeat import FILE_BYTES, bytes_of
+from unhang.record.contact.heartbeat import (
+    CALL_SLOTS,
+    FILE_BYTES,
+    SLOT_BYTES,
+    SLOT_START,
+    bytes_of,
+)
 
 __all__ = ["DTYPES", "DTYPE_NAMES", "Flag", "Item", "members_text", "read_page"]
 
@@ -122,6 +128,14 @@ def members_text(ranks: list[int], most: int = _MOST_MEMBERS) -> str:
 
 
 def read_page(path: str | os.PathLike[str]) -> bytes:
-    """A heartbeat's whole file, of this user's; b"" where there is none."""
-    data = bytes_of(path, PAGE_BYTES)
-    return data if len(data) == PAGE_BYTES else b""
+    """A heartbeat's whole file, of this user's; b"" where there is none.
+
+    Keys of stores and what the program says of itself are taken out: they are in the case without
+    secrets already, and no call needs them.
+    """
+    data = bytearray(bytes_of(path, PAGE_BYTES))
+    if len(data) != PAGE_BYTES:
+        return b""
+    told = SLOT_START + CALL_SLOTS * SLOT_BYTES
+    data[told:FILE_BYTES] = bytes(FILE_BYTES - told)
+    return bytes(data)
