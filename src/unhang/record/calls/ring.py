@@ -58,9 +58,9 @@ class Channel:
         bare: No recorder of torch's sees any of its calls.
         on_host: Whether the last call's tensors were on the host: there the end of a wait is the
             end of the call.
-        counters: `seq` and `p2p_seq`, where the compiled methods (`quick`) count as well; what
-            torch's own count of the next call should be (0: not known); and how many times that
-            may be taken as it is, below 0 how often it has to be right before.
+        counters: `seq` and `p2p_seq`, where the compiled methods (`quick`) count as well. Then
+            what torch's own count of the next call should be (0: not known), and how many times
+            that may be taken as it is; below 0 how often it has to be right before.
         op_id: As these, the last number given out; the first call gets 1.
         last_enqueued, last_completed: Sequence numbers of collectives, as NCCL's `pg_status`.
         coalescing: Which number spaces the open coalesced group has used; None outside of one.

@@ -6,9 +6,10 @@ It belongs to the heartbeat's version, and never changes inside one.
 
 Layout, native byte order: from byte `RING_START` on `RECORDS` records of `RECORD_WORDS` 64-bit
 words, `Item`; call n of the process is in record n % RECORDS. From `TABLE_START` on `GROUPS` rows
-of `GROUP_BYTES`, the groups in the order in which the process used them: a 16-bit length and UTF-8
-text, six fields with 0x1F between: name, description, backend, time-out in ms, members ("0-3,8";
-"" where nothing tells, "64~1a2b3c4d" where they are too many), and the process's rank in the group.
+of `GROUP_BYTES`, the groups in the order in which the process used them. Each is a 16-bit length
+and UTF-8 text of six fields with 0x1F between: name, description, backend, time-out in ms, members,
+and the process's rank in the group. Members are "0-3,8", or "" where nothing tells. Too many of
+them are "64~1a2b3c4d".
 """
 
 from __future__ import annotations
