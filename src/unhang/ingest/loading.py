@@ -37,6 +37,7 @@ from unhang.ingest.groups.ranks import assign_ranks, place_lone_dump, split_repl
 from unhang.ingest.groups.unnamed import split_unnamed
 from unhang.ingest.handed import Evidence, NamedBytes, split_handed
 from unhang.ingest.incidents import choose, drop_duplicates, empty_copies, one_incident
+from unhang.ingest.pages.pagedump import where_needed
 from unhang.ingest.reading import Progress, Reader
 from unhang.model import Note
 from unhang.wording import count_of
@@ -104,7 +105,7 @@ def load(
     extras.notes += assign_ranks(found, shared, told=pattern is not None)
     extras.notes += place_lone_dump(found, shared)
     empty_copies(found, shared)
-    files = _without_nameless(found, extras.notes)
+    files = where_needed(_without_nameless(found, extras.notes), extras.notes)
     replica_size, notes = split_replicas(files, shared.memberships, group_world_size)
     extras.notes += notes
     if files:
