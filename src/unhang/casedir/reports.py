@@ -13,6 +13,7 @@ import re
 from pathlib import Path
 from typing import Final
 
+from unhang.casedir.contents import MANIFEST
 from unhang.casedir.new import undone_if_empty, write_new
 from unhang.errors import OutputError, UsageError
 from unhang.record.contact.runtime_dir import private_dir
@@ -21,7 +22,6 @@ from unhang.wording import printable
 __all__ = ["FOLDER", "check_place", "is_case", "keep_private", "name_told", "save_report"]
 
 FOLDER: Final = "reports"
-MANIFEST: Final = "manifest.json"
 _STAMP: Final = "%Y%m%dT%H%M%SZ"
 _NAME: Final = re.compile(r"(?P<command>[a-z]{2,20})-(?P<time>\d{8}T\d{6}Z)(?:-\d{1,5})?\.json")
 

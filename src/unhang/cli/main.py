@@ -49,6 +49,7 @@ COMMANDS: tuple[CommandEntry, ...] = (
     CommandEntry("demo", "unhang.cli.demo", "hang a small job here and diagnose it"),
     CommandEntry("numerics", f"{_VERDICTS}.numerics", "find where numbers first differ"),
     CommandEntry("attach", "unhang.cli.attach", "debug a rank that stopped in a breakpoint"),
+    CommandEntry("top", "unhang.cli.top", "show ranks, rates and verdicts, live in the terminal"),
     CommandEntry("serve", "unhang.cli.serve", "show cases in a browser"),
     CommandEntry("history", f"{_EVIDENCE}.history", "find what many incidents have in common"),
     CommandEntry("mcp", "unhang.cli.mcp", "serve verdicts to agents (Model Context Protocol)"),
