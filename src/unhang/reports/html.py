@@ -203,7 +203,7 @@ def _late(report: Report, picture: Picture) -> Sequence[str]:
     if picture.heat is None or not shows_lateness(report, picture):
         return ()
     return (
-        f"<section><h2>Who comes late to {text_of(picture.heat.group)}</h2>",
+        f"<section><h2>Ranks that are late in {text_of(picture.heat.group)}</h2>",
         f'<p class="soft">{_clock_words(picture)}</p>',
         '<div id="heat" class="wide" tabindex="0" role="region" aria-label="Lateness"></div>',
         "</section>",
