@@ -27,7 +27,7 @@ def slow_words(slow: SlowRank) -> str:
     """A slow rank in words."""
     since = time.strftime("%H:%M:%S", time.localtime(slow.since_ns / 1e9))
     return (
-        f"rank {slow.rank} is slow since {since} ({slow.for_s:.0f} s): between two calls it needs "
+        f"rank {slow.rank} is slow since {since} ({slow.for_s:.0f} s): between two calls it takes "
         f"{slow.excess:.0%} longer than the others, which wait {slow.late_ms:.1f} ms a call for it"
     )
 
@@ -58,10 +58,10 @@ def elsewhere_words(starter: str, alone_s: float) -> str:
 def end_words(gone: Gone) -> str:
     """How a rank ended, in words."""
     if gone.memory_kill is not None and gone.memory_kill.is_certain:
-        return "was killed by the kernel for want of memory"
+        return "was killed by the kernel for lack of memory"
     if gone.status is None:
         error = printable(gone.member.mark.exception)
-        return f"was ended by {error}" if error else "has gone without a word"
+        return f"was ended by {error}" if error else "disappeared without a message"
     if gone.status > 128:  # noqa: PLR2004 - 128 + signal, as shells say it
         with suppress(ValueError):
             return f"was ended by {signal.Signals(gone.status - 128).name}"
