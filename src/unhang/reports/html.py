@@ -190,10 +190,10 @@ def _pictures(picture: Picture) -> Iterator[str]:
         yield '<div id="calls" class="wide" tabindex="0" role="region" aria-label="Calls"></div>'
     if picture.stacks:
         yield "<h2>Where they stand</h2>"
-        yield '<p class="soft">Outermost frames above; as wide as the ranks that stand there.</p>'
+        yield '<p class="soft">Outermost frames at the top; the width shows how many ranks.</p>'
         yield '<div id="stacks" class="wide" tabindex="0" role="region" aria-label="Stacks"></div>'
     if picture.heat is not None:
-        yield f"<h2>Who comes late to {text_of(picture.heat.group)}</h2>"
+        yield f"<h2>Ranks that are late in {text_of(picture.heat.group)}</h2>"
         yield f'<p class="soft">{_clock_words(picture)}</p>'
         yield '<div id="heat" class="wide" tabindex="0" role="region" aria-label="Lateness"></div>'
     yield from _rates(picture.rates)
@@ -243,7 +243,7 @@ def _calls_head(picture: Picture) -> Iterator[str]:
 def _clock_words(picture: Picture) -> str:
     heat = picture.heat
     if heat is None or not heat.clocks:
-        return "Times are those of each rank's own host; their clocks could not be compared."
+        return "Times come from each rank's own host; their clocks could not be compared."
     apart = max(heat.clocks) - min(heat.clocks)
     return (
         f"Clocks were set by calls that all finished at one moment: {apart:.1f} ms apart at most."

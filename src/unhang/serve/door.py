@@ -69,9 +69,9 @@ class Door:
             return "this name is not the server's"
         origin = headers.get("origin", "")
         if origin and _named(origin)[1] != host:
-            return "requests of other pages are not answered"
+            return "requests from other pages are refused"
         if scope["method"] not in _READING and not (origin or "authorization" in headers):
-            return "a request that asks for work must say where it comes from"
+            return "a request for work must name its origin"
         if scope["path"] == "/enter":
             return ""  # it compares the token itself
         given = headers.get("authorization", "").removeprefix("Bearer ") or _cookie(headers)
@@ -85,7 +85,7 @@ class Door:
 
 
 def _named(url: str) -> tuple[str | None, str]:
-    """The host of a URL, alone and as it stands; none of what is no URL."""
+    """The host of a URL, alone and as it stands; of anything else, none."""
     try:
         parts = urlsplit(url)
         host = parts.hostname
