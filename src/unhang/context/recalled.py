@@ -69,6 +69,13 @@ class _Span:
 
 
 @dataclass(frozen=True, slots=True)
+class _Whose:
+    command: list[str] = field(default_factory=list)
+    revision: str = ""
+    versions: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
 class _Saved:
     status: str
     summary: str
@@ -76,6 +83,7 @@ class _Saved:
     incident: _Moment = field(default_factory=_Moment)
     findings: list[_Found] = field(default_factory=list)
     ranks: list[_Rank] = field(default_factory=list)
+    identity: _Whose | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +97,7 @@ class Past:
         culprit_hosts: Of the culprits of its first cause.
         places: Lines of the user's code at which culprits, or else victims, were seen.
         parts: GPUs and links that its findings blame, as "gpu node01/3".
+        command, revision, versions: Of the job, where its case tells.
     """
 
     path: Path
@@ -107,6 +116,9 @@ class Past:
     places: tuple[str, ...] = ()
     parts: tuple[str, ...] = ()
     attempt: str = ""
+    command: str = ""
+    revision: str = ""
+    versions: tuple[str, ...] = ()
 
 
 def cases_in(paths: Iterable[Path]) -> list[Path]:
@@ -153,12 +165,16 @@ def facts_of(case: Path, report: object) -> Past:
     saved = fit(report, _Saved)
     first = next(iter([*(f for f in saved.findings if f.role == "cause"), *saved.findings]), None)
     host_of = {each.rank: each.host for each in saved.ranks if each.host}
+    whose = saved.identity or _Whose()
     moment = (saved.incident.newest_ns or saved.job.last_ns) / _NS
     past = Past(
         path=case,
         time_s=moment if moment > 0 else case.stat().st_mtime,
         job_id=saved.incident.job_id,
         attempt=saved.incident.attempt,
+        command=" ".join(whose.command),
+        revision=whose.revision,
+        versions=tuple(whose.versions),
         status=saved.status,
         summary=saved.summary,
         world_size=len(saved.ranks),
