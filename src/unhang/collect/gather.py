@@ -88,6 +88,7 @@ class GatherPlan:
         python: Interpreter to try first on the nodes, or "".
         ship: Send the collector along.
         timeout_s: For one node, or one batch of nodes.
+        cluster, namespace: Whose nodes they are, for the manifest; "" where that is not known.
         at_once: Most commands at a time.
     """
 
@@ -97,6 +98,8 @@ class GatherPlan:
     ship: bool = True
     timeout_s: float = 120.0
     at_once: int = 32
+    cluster: str = ""
+    namespace: str = ""
 
 
 @dataclass(slots=True)
@@ -213,7 +216,7 @@ def _take(  # one step of the loop above
     for node in batch:
         own = names.get(node, safe_node(node))
         parcel = delivery.parcels.get(own)
-        why = delivery.broken.get(own) or delivery.error or "nothing came of it"
+        why = delivery.broken.get(own) or delivery.error or "no answer"
         others = gathered.asked.difference(*map(_forms, batch))
         if own in others:
             why = f"it answered as {own}, which is another node"
@@ -223,7 +226,7 @@ def _take(  # one step of the loop above
                     files, part = unpack(file, case, others)
                 _add_part(node, files, part, plan, case, gathered)
             except ParcelError as error:
-                why = f"what it sent is unusable: {error}"
+                why = f"its answer is unusable: {error}"
             else:
                 gathered.whole.append(node)
                 progress(node, "done")
@@ -235,9 +238,9 @@ def _take(  # one step of the loop above
 
 
 def _strange(batch: Sequence[str], delivery: Delivery) -> list[str]:
-    notes = [f"{node}: more than one answer came, the first was taken" for node in delivery.again]
+    notes = [f"{node}: more than one answer came; unhang uses the first" for node in delivery.again]
     if delivery.passed_over:
-        text = "lines under further names were passed over: more names came than there are nodes"
+        text = "skipped lines under further names: more names came than there are nodes"
         notes.append(f"{', '.join(batch[:3])}: {delivery.passed_over:,} {text}")
     return sorted(notes)
 
@@ -279,7 +282,7 @@ def _add_part(  # what a node sent becomes its part of the manifest
     ranks, notes = _ranks(told, host)
     world_size = told.world_size
     if world_size > largest_world(len(ranks)):
-        notes.append(f"it claims a job of {world_size:,} ranks, which is not believed")
+        notes.append(f"it claims a job of {world_size:,} ranks: ignored")
         world_size = 0
     write_part(
         case,
@@ -296,9 +299,12 @@ def _add_part(  # what a node sent becomes its part of the manifest
                 "detail": f"{len(files)} files from node {node}",
                 "time_ns": told.time_ns,
             },
-            ranks=[*ranks, *not_found(fitting(told.not_found[:_MAX_RANKS], _Rank))],
+            ranks=[*ranks, *not_found(fitting(told.not_found[:_MAX_RANKS], _Rank), host)],
             timings_s=dict(list(told.timings_s.items())[:_MAX_WORDS]),
             notes=notes,
+            node=node,
+            cluster=plan.cluster,
+            namespace=plan.namespace,
         ),
         merge=False,
     )
@@ -316,12 +322,10 @@ def _give_up(node: str, why: str, plan: GatherPlan, case: Path, gathered: Gather
         NodePart(
             run=_run_of(plan, node),
             host=node,
-            job="",
-            attempt=0,
-            world_size=0,
-            command=(),
-            incident={},
-            notes=[f"nothing came of this node: {why}"],
+            notes=[f"nothing came from this node: {why}"],
+            missed=why[:_MAX_TEXT],
+            cluster=plan.cluster,
+            namespace=plan.namespace,
         ),
         merge=False,
     )

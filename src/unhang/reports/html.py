@@ -203,7 +203,7 @@ def _late(report: Report, picture: Picture) -> Sequence[str]:
     if picture.heat is None or not shows_lateness(report, picture):
         return ()
     return (
-        f"<section><h2>Who comes late to {text_of(picture.heat.group)}</h2>",
+        f"<section><h2>Ranks that are late in {text_of(picture.heat.group)}</h2>",
         f'<p class="soft">{_clock_words(picture)}</p>',
         '<div id="heat" class="wide" tabindex="0" role="region" aria-label="Lateness"></div>',
         "</section>",
@@ -250,7 +250,7 @@ def _pictures(report: Report, picture: Picture) -> Iterator[str]:
         yield '<div id="calls" class="wide" tabindex="0" role="region" aria-label="Calls"></div>'
     if picture.stacks:
         yield "<h2>Where they stand</h2>"
-        yield '<p class="soft">Outermost frames above; as wide as the ranks that stand there.</p>'
+        yield '<p class="soft">Outermost frames at the top; the width shows how many ranks.</p>'
         yield '<div id="stacks" class="wide" tabindex="0" role="region" aria-label="Stacks"></div>'
     if picture.nodes:
         yield from _late(report, picture)
@@ -301,7 +301,7 @@ def _calls_head(picture: Picture) -> Iterator[str]:
 def _clock_words(picture: Picture) -> str:
     heat = picture.heat
     if heat is None or not heat.clocks:
-        return "Times are those of each rank's own host; their clocks could not be compared."
+        return "Times come from each rank's own host; their clocks could not be compared."
     apart = max(heat.clocks) - min(heat.clocks)
     return (
         f"Clocks were set by calls that all finished at one moment: {apart:.1f} ms apart at most."

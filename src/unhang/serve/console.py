@@ -40,7 +40,7 @@ def _console_lines(
     key: str, sql: str, names: Sequence[str], rows: Sequence[Sequence[object]], said: str
 ) -> Iterator[str]:
     yield f'<p><a href="/case/{key}/">the case</a></p>'
-    yield f'<form action="/case/{key}/sql" method="post"><p><label>One statement that reads:<br>'
+    yield f'<form action="/case/{key}/sql" method="post"><p><label>One reading statement:<br>'
     yield f'<textarea name="sql" rows="5" cols="90">{text_of(sql or _EXAMPLE)}</textarea></label>'
     yield '</p><p><button type="submit">ask</button> '
     yield '<button type="submit" name="as" value="csv">as CSV</button></p></form>'

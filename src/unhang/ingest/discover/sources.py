@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
 
-from unhang.casedir.reports import FOLDER, MANIFEST, is_case
+from unhang.casedir.contents import MANIFEST
+from unhang.casedir.reports import FOLDER, is_case
 from unhang.globs import expanded
 from unhang.ingest.discover.naming import looks_foreign, looks_like_dump, natural_key
 from unhang.model import Note
@@ -136,7 +137,7 @@ def _add_case(root: Path, inputs: Inputs) -> None:
     if manifest.is_file() and manifest not in inputs.outside:
         inputs.manifests.append(manifest)
     elif os.path.lexists(manifest) and manifest not in inputs.outside:
-        inputs.warn(show_path(str(manifest)), "not read: it is no regular file")
+        inputs.warn(show_path(str(manifest)), "not read: it is not a regular file")
     for name, folders in read.items():
         if root / name not in inputs.outside and _holds_something(root / name, inputs):
             folders.append(root / name)
@@ -193,4 +194,4 @@ def _file(path: str, relative: str, inputs: Inputs) -> Iterator[Source]:
     if S_ISREG(stat.st_mode):
         yield Source(path, show_path(relative), stat.st_size, stat.st_mtime_ns)
     elif looks_like_dump(relative) and not S_ISDIR(stat.st_mode):
-        inputs.warn(show_path(path), "not read: it is no regular file")
+        inputs.warn(show_path(path), "not read: it is not a regular file")

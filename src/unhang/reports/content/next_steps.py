@@ -9,13 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import Final
 
 from unhang.case import Case
 from unhang.casedir.place import Place
 from unhang.catalogue import kind_of
 from unhang.kinds import Trait
 from unhang.report import Finding, RankStatus, Report, Step
-from unhang.wording import fold_ranks, printable, rank_phrase, shell_word
+from unhang.wording import count_of, fold_ranks, printable, rank_phrase, shell_word
 
 __all__ = ["main_finding", "next_steps", "with_steps"]
 
@@ -43,17 +44,71 @@ def next_steps(report: Report, case: Case | None, place: Place) -> tuple[Step, .
     finding = main_finding(report)
     if finding is None or report.status == "healthy":
         return ()
+    again = tuple(_asked_again(report, place))
+    needed = finding.family == "evidence"  # else what did answer shows more
     steps = [
+        *(again if needed else ()),
         *_calls(finding, case, place),
         *_stacks(finding, report, case, place),
         *_log_of(finding, case, place),
         *_checks(finding, report),
+        *(() if needed else again),
+        *_taken_out(report, case),
         *_again(report, place),
     ]
     if kind_of(finding.code) is not None:
         words = ["unhang", "explain", finding.code]
         steps.append(Step(_line(words), "what that means, and what else it could be"))
     return tuple(steps)
+
+
+def _asked_again(report: Report, place: Place) -> Iterator[Step]:
+    """The nodes again that did not answer, where a collection asked them."""
+    missed = [node for node in report.nodes if node.state == "not-reached"]
+    if missed and place.folder and place.folder.isprintable():
+        who = printable(missed[0].node, 60)
+        more = f" and {count_of(len(missed) - 1, 'other node')}" if len(missed) > 1 else ""
+        words = ["unhang", "collect", "--resume", place.folder]
+        yield Step(_line(words), f"asks {who}{more} again; then judge it again")
+
+
+_TAKES_OUT: Final[dict[str, tuple[str, ...]]] = {
+    "slurm": ("scontrol", "update", "NodeName={node}", "State=DRAIN", "Reason=unhang"),
+    "pbs": ("pbsnodes", "-o", "{node}"),
+    "flux": ("flux", "resource", "drain", "{node}", "unhang"),
+}
+"""How clusters are told to start nothing more on a node."""
+
+
+def _taken_out(report: Report, case: Case | None) -> Iterator[Step]:
+    """What keeps the next start off the nodes that the decision is about."""
+    decision = report.decision
+    if decision is None or case is None or not case.cluster:
+        return
+    why = {"bad-node": "the next start leaves it out", "not-reached": "only if it is dead"}
+    if decision.reason not in why:
+        return
+    hosts = [each.id for each in decision.subjects if each.kind == "host" and _is_plain(each.id)]
+    for host in hosts[:_MOST_CULPRITS]:
+        if command := _takes_out(_known_as(host, case), case):
+            yield Step(command, why[decision.reason])
+
+
+def _takes_out(node: str, case: Case) -> str:
+    """The command; of Kubernetes' pods the node is asked for first."""
+    if case.cluster == "kubernetes":
+        where = ["-n", case.namespace] if _is_plain(case.namespace) else []
+        asked = _line(["kubectl", "get", "pod", node, *where, "-o", "jsonpath={.spec.nodeName}"])
+        return f'kubectl cordon "$({asked})"'
+    words = _TAKES_OUT.get(case.cluster, ())
+    return _line([word.format(node=node) for word in words])
+
+
+def _known_as(host: str, case: Case) -> str:
+    """What the cluster calls a host: nodes are asked by that name."""
+    short = host.partition(".")[0]
+    names = [node.node for node in case.nodes if node.node.partition(".")[0] == short]
+    return names[0] if len(names) == 1 and _is_plain(names[0]) else host
 
 
 _MOST_WORDS = 64
@@ -71,8 +126,12 @@ def _again(report: Report, place: Place) -> Iterator[Step]:
         return
     for option, words, why in (
         ("--blocking", place.command, "the error shows at the call that causes it; slow"),
-        ("--on-cpu", place.command, "without a GPU: the same mistake mostly is a plain exception"),
-        ("--one-gpu", _alone(place.command), "one rank: an error that stays is not of the others"),
+        ("--on-cpu", place.command, "without a GPU, the same mistake is usually a plain exception"),
+        (
+            "--one-gpu",
+            _alone(place.command),
+            "one rank: an error that remains does not come from other ranks",
+        ),
     ):
         yield Step(_line(["unhang", "run", option, "--", *words]), why)
 
@@ -136,13 +195,13 @@ def _stacks(finding: Finding, report: Report, case: Case | None, place: Place) -
         shown = _of_both_sides(finding, (sample.rank for sample in case.samples))
         whose = ["--ranks", fold_ranks(shown)] if shown else []
         words = ["unhang", "stacks", place.stacks, *_SHOW, *whose]
-        yield Step(_line(words), "where they stand" if shown else "where all ranks stand")
+        yield Step(_line(words), "where they stand" if shown else "the stacks of all ranks")
         return
     if report.incident.reason == _REHEARSAL:
         return
     if finding.family == "evidence" and case is not None and not case.samples:
         words = ["unhang", "stacks", *_whose(None, report.incident.job_id)]
-        yield Step(_line(words), "on a node of the job, while it lives: where its ranks stand")
+        yield Step(_line(words), "on a node of the job, while it lives: the stacks of its ranks")
         return
     placed = {rank for site in finding.sites if not site.after for rank in site.ranks}
     lost = [rank for rank in finding.culprits if rank not in placed]
@@ -152,7 +211,7 @@ def _stacks(finding: Finding, report: Report, case: Case | None, place: Place) -
     where = f"on {printable(status.host, 60)}" if status.host else "on its node"
     yield Step(
         _line(["unhang", "stacks", *_whose(status, report.incident.job_id), *_SHOW]),
-        f"{where}, while it lives: where {rank_phrase(lost[:1])} stands",
+        f"{where}, while it lives: the stack of {rank_phrase(lost[:1])}",
     )
 
 
@@ -175,7 +234,7 @@ def _log_of(finding: Finding, case: Case | None, place: Place) -> Iterator[Step]
     rank = next((rank for rank in finding.culprits if rank in set(case.log_ranks)), None)
     if rank is not None:
         words = ["unhang", "logs", *place.logs, "--rank", str(rank)]
-        yield Step(_line(words), f"what rank {rank} printed")
+        yield Step(_line(words), f"the output of rank {rank}")
 
 
 def _checks(finding: Finding, report: Report) -> Iterator[Step]:

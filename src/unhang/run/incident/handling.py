@@ -20,15 +20,18 @@ from pathlib import Path
 from unhang.casedir.manifest import (
     CASES,
     Ending,
+    LateRun,
     NodePart,
     create_case,
     save_file,
     write_ending,
+    write_late,
     write_part,
 )
 from unhang.casedir.sharing import Announcement, announce, is_being_ended, tell_of_end, without_part
 from unhang.errors import OutputError
 from unhang.model import SlowRank
+from unhang.rankenv import cluster_of, node_of
 from unhang.record.contact.runtime_dir import create_private_dir, private_dir, safe_name
 from unhang.run.child.ranklogs import rank_logs
 from unhang.run.child.speak import without_own_words
@@ -163,6 +166,8 @@ class NodeIncident:
                 **({"slow": asdict(self.what.slow)} if self.what.slow else {}),
             },
             ranks=[*collector.parts(), *collector.not_found()],
+            node=node_of(context.env),
+            cluster=cluster_of(context.env),
             timings_s=collector.timings_s,
             streams=streams,
             notes=collector.notes,
@@ -215,7 +220,7 @@ class NodeIncident:
             self._keep_later_dumps()
             write_ending(self.case, self.context.run, ending)
         except OSError as error:
-            self.context.say(f"the case {self.case} is not complete: {error.strerror}")
+            self.context.say(f"the case {self.case} is incomplete: {error.strerror}")
 
     def _tie_to_first(self) -> list[str]:
         """Let the case of the first look name this one; what this one says of it."""
@@ -241,7 +246,7 @@ class NodeIncident:
         try:
             tell_of_end(self.case, self.context.run)
         except OSError as error:
-            self.context.say(f"the other nodes were not told of the end: {error.strerror}")
+            self.context.say(f"the other nodes do not know of the end: {error.strerror}")
 
     def _announce(self) -> None:
         """Let the nodes that share the directory know, so that they collect as well."""
@@ -252,18 +257,31 @@ class NodeIncident:
         try:
             announce(self.case, news)
         except OSError as error:
-            context.say(f"the other nodes were not told: {error.strerror}")
+            context.say(f"the other nodes do not know: {error.strerror}")
 
     def _wait_for_others(self) -> None:
         """A verdict needs all nodes' parts; one that does not come is not waited for twice."""
         if self.case is None or self._shared is None or self.verdict is not None:
             return
-        deadline = time.monotonic() + OTHERS_S
+        began_s = time.monotonic()
         while missing := without_part(self._shared, self.case):
-            if time.monotonic() > deadline or not self.context.in_time():
+            waited_s = time.monotonic() - began_s
+            if waited_s > OTHERS_S or not self.context.in_time():
                 self.context.say(f"no evidence yet from {', '.join(missing)}: judging without it")
+                self._note_late(missing, waited_s)
                 return
             time.sleep(0.1)
+
+    def _note_late(self, runs: Sequence[str], waited_s: float) -> None:
+        """Let the verdict name the nodes without which it is made."""
+        if self.case is None:
+            return
+        try:
+            for run in runs:
+                host = run.rsplit("-", 2)[0]  # as `unhang.run.identity.run_id` makes it
+                write_late(self.case, run, LateRun(host, round(waited_s, 3)))
+        except OSError as error:
+            self.context.say(f"the manifest of {self.case} was not written: {error.strerror}")
 
     # -------------------------------------------------------------- the place
 
@@ -285,7 +303,7 @@ class NodeIncident:
             else:
                 self._shared = name
                 return case
-        self.context.say("there is no place for a case: the evidence is lost")
+        self.context.say("no place to write a case: the evidence is lost")
         return None
 
     # -------------------------------------------------------------- pieces
@@ -303,7 +321,7 @@ class NodeIncident:
                     save_file(self.case / name, harmless_log(data))
                     row["path"] = name
                 else:
-                    row["why_not"] = stream.why_not or "nothing was written to it"
+                    row["why_not"] = stream.why_not or "no process wrote to it"
             except OSError as error:
                 row["why_not"] = f"it cannot be read or saved: {error.strerror}"
                 notes.append(f"{stream.name}: {row['why_not']}")
