@@ -19,6 +19,7 @@ import msgspec
 
 from unhang.bounds import is_rank, largest_world
 from unhang.casedir.contents import AskedPart
+from unhang.casedir.new import undone_if_empty
 from unhang.casedir.sharing import (
     MOST_CASES,
     can_join,
@@ -174,11 +175,12 @@ def create_case(
         path = numbered(first, number)
         try:
             shared = bool(named and run) and can_join(path, first, job, run)
-            private_dir(path, exist_ok=shared or (number == 1 and is_reserved(path)))
-            if run and named:
-                reserve(path, job)
-            for folder in FOLDERS:
-                private_dir(path / folder, exist_ok=shared)
+            with undone_if_empty(path):
+                private_dir(path, exist_ok=shared or (number == 1 and is_reserved(path)))
+                if run and named:
+                    reserve(path, job)
+                for folder in FOLDERS:
+                    private_dir(path / folder, exist_ok=shared)
         except FileExistsError:
             continue
         except OSError as error:
@@ -307,7 +309,7 @@ def _checked(value: object, run: str) -> NodePart:
     all_ranks = isinstance(rows, list) and len(ranks) == len(rows)
     notes = [*part.notes]
     if told is not value or misfits or world != part.world_size or not all_ranks:
-        notes.append("this part of the case is damaged: what cannot be believed of it is left out")
+        notes.append("this part of the case is damaged: unhang skips what it cannot trust")
     return replace(part, ranks=ranks, world_size=world, notes=notes)
 
 

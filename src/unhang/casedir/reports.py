@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Final
 
 from unhang.casedir.contents import MANIFEST
+from unhang.casedir.new import undone_if_empty, write_new
 from unhang.errors import OutputError, UsageError
-from unhang.record.contact.runtime_dir import private_dir, private_opener
+from unhang.record.contact.runtime_dir import private_dir
 from unhang.wording import printable
 
 __all__ = ["FOLDER", "check_place", "is_case", "keep_private", "name_told", "save_report"]
@@ -67,9 +68,9 @@ def check_place(root: Path) -> None:
             raise UsageError(f"{where} is not a directory", "--case: name a case, or a new one.")
         if there == root and not is_case(root) and any(root.iterdir()):
             raise UsageError(
-                f"{name} is no case directory",
-                "Name a case or a new directory; or save with -o report.json, and tell it: "
-                "unhang diagnose PATH --report report.json",
+                f"{name} is not a case directory",
+                "Name a case or a new directory; or save with -o report.json, then: unhang "
+                "diagnose PATH --report report.json",
             )
     except OSError as error:
         raise OutputError(
@@ -100,15 +101,16 @@ def save_report(root: Path, command: str, text: str, now_s: float) -> Path:
     check_place(root)
     stamp = datetime.fromtimestamp(now_s, tz=timezone.utc).strftime(_STAMP)
     try:
-        if not is_case(root):
-            for folder in FOLDERS:
-                private_dir(root / folder)
-        private_dir(root / FOLDER)
-        for number in range(1, MOST_CASES):
-            again = "" if number == 1 else f"-{number}"
-            path = root / FOLDER / f"{command}-{stamp}{again}.json"
-            if _written(path, text):
-                return path
+        with undone_if_empty(root):
+            if not is_case(root):
+                for folder in FOLDERS:
+                    private_dir(root / folder)
+            private_dir(root / FOLDER)
+            for number in range(1, MOST_CASES):
+                again = "" if number == 1 else f"-{number}"
+                path = root / FOLDER / f"{command}-{stamp}{again}.json"
+                if _written(path, text):
+                    return path
     except OSError as error:
         raise cannot_write(root, error) from error
     raise OutputError(f"{MOST_CASES} reports of this second are there", "Try again.")
@@ -117,10 +119,7 @@ def save_report(root: Path, command: str, text: str, now_s: float) -> Path:
 def _written(path: Path, text: str) -> bool:
     """Write a new file; False where there is one of that name."""
     try:
-        with open(path, "x", encoding="utf-8", opener=private_opener) as stream:
-            stream.write(text)
-            stream.flush()
-            os.fsync(stream.fileno())
+        write_new(path, text)
     except FileExistsError:
         return False
     except OSError:

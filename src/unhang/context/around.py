@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from unhang.casedir.contents import contents_of
-from unhang.context.recalled import Past, facts_of
+from unhang.context.recalled import Past, facts_of, incidents_of, is_same_run
 from unhang.context.tallies import history_of
 from unhang.incoming import fitting, value_of
 from unhang.regular import leading_out, open_regular
@@ -168,10 +168,8 @@ def _before(report: Report, case: Path, history: Sequence[Path]) -> Before | Non
     this = replace(this, time_s=now_s or this.time_s)
     if not this.places:
         return None
-    ran_s = report.identity.ran_s if report.identity else 0.0
-    looked_at = [
-        past for past in _earlier(case, history, this.time_s) if not _is_same_run(past, this, ran_s)
-    ]
+    earlier = _earlier(case, history, this.time_s)
+    looked_at = incidents_of(past for past in earlier if not is_same_run(past, this))
     same = [past for past in looked_at if past.code == this.code and _shares(past, this)]
     if not same:
         return None
@@ -183,12 +181,6 @@ def _before(report: Report, case: Path, history: Sequence[Path]) -> Before | Non
         last_ns=int(max(past.time_s for past in same) * _NS),
         looked_at=len(looked_at),
     )
-
-
-def _is_same_run(past: Past, this: Past, ran_s: float) -> bool:
-    """Whether it is another look at this very run: two cases of one incident are no recurrence."""
-    same = (past.job_id, past.attempt) == (this.job_id, this.attempt)
-    return same and past.time_s >= this.time_s - ran_s
 
 
 def _shares(past: Past, this: Past) -> bool:

@@ -15,7 +15,7 @@ from typing import Any, Final
 from unhang._version import __version__
 from unhang.casedir.manifest import NodePart, RankPart, save_file, write_part
 from unhang.model import Frame, ProcessSample, ThreadStack
-from unhang.record.calls.ring import DTYPE_NAMES
+from unhang.record.contact.latest import DTYPE_NAMES
 from unhang.record.dumps.dumpfile import FORMAT_VERSION, SCHEMA, encode
 from unhang.rehearse.matching.agreement import agree
 from unhang.rehearse.matching.encounters import unpaired

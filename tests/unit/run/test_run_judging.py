@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from report_samples import never_joined
 
 from unhang.casedir.manifest import create_case, save_file
 from unhang.report import Decision, Finding, Report, Site
@@ -62,7 +63,7 @@ def test_a_job_is_not_ended_for_ranks_that_nobody_has_looked_at(
     """However sure a cause is: they may be healthy, and their supervisor late."""
     causes = [{**HIGH, "culprits": named} for named in culprits]
     told = why_spared(verdict_from(*causes, looked_at=looked_at), "kill", 60.0)
-    assert ("the nodes that are waited for were not looked at" in told) is bool(told) is spared
+    assert ("the awaited nodes sent no evidence" in told) is bool(told) is spared
 
 
 @pytest.mark.parametrize(
@@ -99,7 +100,7 @@ def test_a_run_ends_with_its_verdict(site: dict[str, Any], place: str) -> None:
     verdict = replace(verdict, summary="Rank 2 never came.\x1b[2J")
     line = f"PROBLEM  Rank 2 never came.\\x1b[2J ({place}case: case)"
     assert closing_line(verdict, 143) == line
-    assert closing_line(verdict, 0) == f"the command ended well, after: {line}"
+    assert closing_line(verdict, 0) == f"the command succeeded, after: {line}"
 
 
 def test_without_a_verdict_the_case_is_named_at_the_end(tmp_path: Path) -> None:
@@ -193,3 +194,14 @@ def test_commands_name_a_case_as_it_is_typed_here(
     case = tmp_path / "unhang-cases" / "20261128-train"
     assert str(_from_here(case)) == "unhang-cases/20261128-train"
     assert _from_here(Path("/var/cases/a")) == Path("/var/cases/a")
+
+
+def test_a_verdict_tells_where_its_culprits_are_and_how_sure_it_is() -> None:
+    """One host, or none: alerts are routed by it."""
+    report = never_joined()
+    told = verdict_of(report, "")
+    assert (told.confidence, told.host) == ("high", "node01")
+    both = replace(report.findings[0], culprits=(0, 7))
+    ranks = (replace(report.ranks[0], host="node00"), *report.ranks[1:])
+    assert verdict_of(replace(report, findings=(both,), ranks=ranks), "").host == ""
+    assert verdict_of(replace(report, findings=()), "").confidence == ""

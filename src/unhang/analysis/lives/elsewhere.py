@@ -75,7 +75,7 @@ class Shape(Enum):
 
     ABSENT = NEVER_JOINED, "some wait, others are elsewhere"
     HELD_INSIDE = JOINED_NOT_PROGRESSING, "some cannot go on in the call in which others wait"
-    HELD = HOST_PROGRAM_STUCK, "nobody is seen waiting, but some cannot go on at all"
+    HELD = HOST_PROGRAM_STUCK, "no rank is seen waiting, but some are blocked"
     ODD = HOST_PROGRAM_STUCK, "most stand at one place of the program, and the others elsewhere"
     LEFT = (
         RANK_ENDED,
@@ -83,13 +83,16 @@ class Shape(Enum):
     )
     LAST = HOST_PROGRAM_STUCK, "the others have ended as if all were well, and these do not"
     MOVING = IDLE, "the program moves"
-    ALL_WAIT = JOINED_NOT_PROGRESSING, "everybody waits in one call, and nothing moves"
-    NOBODY_WAITS = HOST_PROGRAM_STUCK, "nobody waits for a peer, and nothing moves"
+    ALL_WAIT = JOINED_NOT_PROGRESSING, "all ranks wait in one call, and nothing moves"
+    NOBODY_WAITS = HOST_PROGRAM_STUCK, "no rank waits for a peer, and nothing moves"
     NOTHING_SEEN = INSUFFICIENT_EVIDENCE, "no stack could be taken"
     SOME_UNSEEN = INSUFFICIENT_EVIDENCE, "all that were seen wait; others were not seen"
     MANY_CALLS = INSUFFICIENT_EVIDENCE, "ranks wait in different calls"
     ONE_LOOK = INSUFFICIENT_EVIDENCE, "all wait in one call, in one look"
-    UNDECIDED = INSUFFICIENT_EVIDENCE, "nobody waits, and one look or ranks unseen leave it open"
+    UNDECIDED = (
+        INSUFFICIENT_EVIDENCE,
+        "no rank waits, and a single look or missing ranks leave it open",
+    )
 
     @property
     def kind(self) -> Kind:

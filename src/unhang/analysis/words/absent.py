@@ -54,7 +54,7 @@ def _verdict_of_never_joined(about: NeverJoined, claim: Claim) -> Words:
     if about.making:
         sentence = f"{subject(about.making)} never called {what}: {_MAKING}."
     elif not claim.culprits:
-        sentence = f"Nobody else called {what}: it may be a call too many."
+        sentence = f"No other rank called {what}: it may be a call too many."
     return Words(
         sentence,
         (
@@ -118,7 +118,7 @@ def _verdict_of_inside_enqueue(about: InsideEnqueue, claim: Claim) -> Words:
 @words_for(SilentRanks)
 def _verdict_of_silent_ranks(about: SilentRanks, claim: Claim) -> Words:
     summary = (
-        f"{subject(claim.culprits)} left no usable dump, and nobody else is missing from "
+        f"{subject(claim.culprits)} left no usable dump, and no other rank is missing from "
         f"{about.call}: dead, or unable to write."
     )
     inside = count_of(about.inside, "rank")
@@ -198,7 +198,7 @@ def _verdict_of_dumps_outdated(about: DumpsOutdated, claim: Claim) -> Words:
     )
     return Words(
         summary,
-        ("Their peers finished calls that need everybody and that these dumps lack.",),
+        ("Their peers finished calls that need all members and that these dumps lack.",),
         alternatives=("The dumps may come from two incidents, or from moments far apart.",),
         actions=("Take all dumps at one moment: unhang dump, or run under unhang run.",),
     )

@@ -53,7 +53,7 @@ _ENDS_SLOWLY = (
 _MOVES = (
     "It may only be slow, and come: then give the others no call to wait in while one rank works."
 )
-_AT_STORE = "Whoever has to set that key may be the one that is wrong, and not who waits for it."
+_AT_STORE = "The rank that has to set that key may be wrong, not the rank that waits for it."
 _AT_LOCK = (
     "Processes share the lock that it waits for: one of those that wait for it may hold that lock."
 )
@@ -70,7 +70,7 @@ _ACTIONS: Final[dict[str, str]] = {
     "data-loader": "Look at its data-loader workers too: unhang stacks --tree PID.",
     "checkpoint": "Check the space and the health of the file system that it writes to.",
     "file-system": "Check the file system that it reads or writes: df, mount, dmesg.",
-    "prompt": "Somebody left a breakpoint, or the program asks for input: look at that line.",
+    "prompt": "The program is at a breakpoint or asks for input: inspect that line.",
     "gil": "Let that native call release the GIL, or move it to another process.",
     "compilation": "Remove stale lock files of the build (see TORCH_EXTENSIONS_DIR).",
 }
@@ -309,7 +309,7 @@ def _adding_outside(seen: Outside, words: Words, claim: Claim, weighed: Weighed)
     call = claim.op or "that call"
     label = call if claim.seq is None else f"{call} #{claim.seq}"
     waiting = rank_phrase(seen.waiting)
-    against = f"Sources disagree: the dumps show everybody in {label}, the stacks only {waiting}."
+    against = f"Sources disagree: the dumps show all members in {label}, the stacks only {waiting}."
     return Words(
         f"{_begun(_doing(seen.looks))}, while {waiting} {_verb(seen.waiting)} in {label}, which "
         "does not move.",
@@ -326,7 +326,7 @@ def _verb(ranks: Sequence[int]) -> str:
 def _is_stopped(seen: Seen, claim: Claim) -> str:
     call = claim.op or "a call"
     label = call if claim.seq is None else f"{call} #{claim.seq}"
-    return f"{_begun(_doing(seen.looks))}, and nobody else is missing from {label}."
+    return f"{_begun(_doing(seen.looks))}, and no other rank is missing from {label}."
 
 
 # ------------------------------------------------------------------ of any ranks

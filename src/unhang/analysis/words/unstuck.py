@@ -34,8 +34,8 @@ _UNDECIDED: Final = {
         "dumps that are older than theirs, of another group, or without the kind of that call."
     ),
     Why.TIMES_LEFT_OUT: (
-        "nobody is stuck, and whether somebody is slow cannot be told: the parts leave out the "
-        "times of most calls."
+        "no rank is stuck; the parts leave out the times of most calls, so they do not show "
+        "whether a rank is slow."
     ),
     Why.EXCHANGES_UNSEEN: (
         "no collective is in flight, and on Gloo torch records no send, receive or "

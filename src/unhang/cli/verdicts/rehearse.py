@@ -30,7 +30,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="ranks (default: as COMMAND says, else 4). Several are rehearsed one by one. "
         "Above 64, some stand for all",
     )
-    parser.add_argument("--nodes", type=int, metavar="M", help="nodes among which they are shared")
+    parser.add_argument(
+        "--nodes", type=int, metavar="M", help="number of nodes to spread them over"
+    )
     parser.add_argument(
         "--steps", type=int, default=0, metavar="N",
         help="end each rank after N steps of its optimizer (default: the script's own end)",
@@ -58,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
 
     command = args.job[1:] if args.job[:1] == ["--"] else args.job
     if args.nodes is not None and args.nodes < 1:
-        raise UsageError(f"--nodes {args.nodes} is no number of them")
+        raise UsageError(f"--nodes {args.nodes} is out of range")
     if args.steps < 0 or args.limit <= 0:
         raise UsageError("--steps and --limit are numbers above 0")
     options, sizes = report_options(args), _sizes(args.ranks)
@@ -80,5 +82,5 @@ def _sizes(text: str | None) -> list[int | None]:
     if text is None:
         return [None]
     if not all(part.isascii() and part.isdecimal() and int(part) for part in text.split(",")):
-        raise UsageError(f"--ranks {text} is no number of them", "For example: --ranks 8,64,1024")
+        raise UsageError(f"--ranks {text} is out of range", "For example: --ranks 8,64,1024")
     return [int(part) for part in text.split(",")]

@@ -29,6 +29,7 @@ from unhang.model import ProcessSample
 from unhang.rankenv import neighbours_of
 from unhang.rasclient import ask_about
 from unhang.record.contact.client import AskError, ask
+from unhang.record.contact.latest import read_page
 from unhang.record.contact.marks import alive
 from unhang.record.contact.runtime_dir import private_dir
 from unhang.run.incident.collected import Collected, last_words, part_of, told_by
@@ -102,12 +103,13 @@ class Collector:
             ("ras", self._take_ras),
             *([("stacks", self._take_stacks)] if self.stacks else []),
             ("ras again", self._take_ras_again),
+            ("last calls", self._take_pages),
         ):
             if self.in_time():
                 self._guarded(name, step)
                 self.timings_s[name] = round(time.monotonic() - self._began_s, 3)
             else:
-                self.notes.append(f"{name}: skipped, because somebody was in a hurry")
+                self.notes.append(f"{name}: skipped, because a user interrupted")
 
     def parts(self) -> list[RankPart]:
         """Every rank as the manifest has it."""
@@ -215,7 +217,7 @@ class Collector:
             if any(thread.frames for thread in sample.threads):
                 rank.came["stacks"] = name
             else:
-                rank.missing["stacks"] = sample.error or "no thread of it runs any code"
+                rank.missing["stacks"] = sample.error or "none of its threads runs any code"
         for rank in self.ranks:
             self._samples += [] if "stacks" in rank.came else last_words(rank)
         self._samples = [
@@ -287,6 +289,17 @@ class Collector:
         if self._asked_ras_s:
             time.sleep(max(self._asked_ras_s[0] + RAS_APART_S - time.monotonic(), 0.0))
             self._take_ras()
+
+    def _take_pages(self) -> None:
+        """The heartbeats of ranks that left no dump: their last calls are in there."""
+        for rank in self.ranks:
+            path = rank.member.mark.heartbeat
+            page = read_page(path) if path and "dump" not in rank.came else b""
+            if page:
+                name = f"dumps/calls/rank_{rank.member.rank}"
+                private_dir((self.case / name).parent)
+                self._save(name, page)
+                rank.came["calls"] = name
 
     def _note_progress(self) -> None:
         """Ranks that have gone on meanwhile: then the job was late, and what was seen is over."""
