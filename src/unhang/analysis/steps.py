@@ -62,6 +62,7 @@ from unhang.analysis.state.split_groups import split_groups
 from unhang.analysis.state.stale import same_moment
 from unhang.analysis.weighing import weighed
 from unhang.analysis.words import quiet
+from unhang.analysis.words.absent import notes_on_nodes
 from unhang.analysis.words.exits import notes_on_kills
 from unhang.analysis.words.reports import notes_on
 from unhang.case import Case
@@ -101,11 +102,16 @@ def diagnose(case: Case, *, slow: bool = False) -> Report:
         status, summary = _nothing_found(case, lives, claims)
     joined, left_out = with_told(claims, lives)
     claims = most_telling_first(joined)
-    beside = (*notes_on(lives.reports, left_out), *notes_on_kills(case.samples))
+    beside = (
+        *notes_on(lives.reports, left_out),
+        *notes_on_kills(case.samples),
+        *notes_on_nodes(case.nodes),
+    )
     notes = (*backdrop.notes, *beside)
     stacks = ChainMap(backdrop.stacks, stacks_heard(lives))
     backdrop = replace(backdrop, status=status, summary=summary, notes=notes, stacks=stacks)
-    return dataclasses.replace(judge(claims, backdrop), decision=decide(claims, status, lives))
+    report = judge(claims, backdrop)
+    return dataclasses.replace(report, decision=decide(claims, status, lives), nodes=case.nodes)
 
 
 def _tells_something(case: Case, lives: Lives) -> bool:

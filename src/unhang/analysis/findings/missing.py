@@ -18,11 +18,12 @@ from unhang.analysis.matching.no_trace import may_be_in_a_batch
 from unhang.analysis.matching.roots import Root
 from unhang.analysis.matching.wait_graph import Edge
 from unhang.analysis.situation import Situation
+from unhang.analysis.sources.nodes import unheard
 from unhang.analysis.state.columns import Ints
 from unhang.analysis.state.progress import Known, Stage
 from unhang.case import IN_MEMORY, Dump
 from unhang.kinds import INSIDE_ENQUEUE, INSUFFICIENT_EVIDENCE, NEVER_JOINED, SILENT_RANK
-from unhang.model import DumpStatus
+from unhang.model import AskedNode, DumpStatus
 from unhang.report import CallSide, Site
 
 __all__ = [
@@ -97,11 +98,13 @@ class NotLookedAt(Struct, frozen=True):
 
     Attributes:
         silent: Others that may be missing, whose nodes were looked at.
+        nodes: That were asked for them, and of which nothing came.
     """
 
     call: str
     ranks: tuple[int, ...]
     silent: tuple[int, ...]
+    nodes: tuple[AskedNode, ...] = ()
 
 
 class DumpsOutdated(Struct, frozen=True):
@@ -250,7 +253,8 @@ def _silent(situation: Situation, root: Root) -> Claim:
     unvisited = tuple(sorted({*culprits}.intersection(situation.evidence.case.unvisited)))
     if unvisited:
         silent = tuple(rank for rank in culprits if rank not in unvisited)
-        return _nobody_named(situation, call, victims, NotLookedAt(label, unvisited, silent))
+        asked = unheard(situation.evidence.case.nodes, unvisited)
+        return _nobody_named(situation, call, victims, NotLookedAt(label, unvisited, silent, asked))
     dumps = _lost_dumps(situation, culprits)
     lone = _is_lone(situation.evidence.case.dumps)
     if _mostly_silent(situation, call, ranks) or (lone and (size > _TWO or _is_handed(situation))):

@@ -51,6 +51,10 @@ _SERVERS: Final = (
 )
 """Loops of servers, by file and function: what comes in there is work for the rest of a process."""
 
+_ACCEPTS: Final = ("socket.py", ("accept",))
+"""Where a server without a loop of a library's waits for whoever comes. Only of the main thread:
+threads that share tensors or serve a debugger stand there in programs that serve no requests."""
+
 _FOR_WORK: Final = frozenset({"lock", "network", "sleep", "prompt", "native", "user-code"})
 """Where a rank may wait for work that others hand in: a queue, a socket, a prompt. Storage, a data
 loader or a process of its own hand in none: who hangs there hangs, however late it always was."""
@@ -106,13 +110,15 @@ def _server_of(look: RankLook) -> Frame | None:
     """The loop of a server in the process of a rank that waits in no call, for what it gets."""
     if not may_wait_for_work(look) or look.waits:
         return None
+    if look.frames and _is_at(look.frames[0], _ACCEPTS):
+        return look.frames[0]
     frames = (frame for thread in look.sample.threads for frame in thread.frames)
-    return next((frame for frame in frames if _is_server(frame)), None)
+    return next((f for f in frames if any(_is_at(f, place) for place in _SERVERS)), None)
 
 
-def _is_server(frame: Frame) -> bool:
-    name = bare_name(frame.function)
-    return any(name in names and under(frame.file, path) for path, names in _SERVERS)
+def _is_at(frame: Frame, place: tuple[str, tuple[str, ...]]) -> bool:
+    path, names = place
+    return bare_name(frame.function) in names and under(frame.file, path)
 
 
 def led_before(claim: Claim, lives: Lives, situation: Situation | None) -> Iterator[Seeing]:
