@@ -65,7 +65,7 @@ from unhang.analysis.words import quiet
 from unhang.analysis.words.absent import notes_on_nodes
 from unhang.analysis.words.exits import notes_on_kills
 from unhang.analysis.words.reports import notes_on
-from unhang.case import Case
+from unhang.case import BY_LAST_CALLS, Case
 from unhang.model import Note
 from unhang.report import Incident, Job, Report, Status
 from unhang.wording import rank_phrase
@@ -309,6 +309,7 @@ def _job(evidence: Evidence) -> Job:
     created = case.calls.created_ns[case.calls.created_ns > 0]
     begun = [dump.window.first_ns for dump in case.dumps if dump.window.first_ns > 0]
     backends = {name.backend for name in case.names} | {dump.backend for dump in case.dumps}
+    by_ring = {dump.rank for dump in evidence.dumps if dump.reported_by == BY_LAST_CALLS}
     return Job(
         world_size=len(evidence.ranks),
         ranks_seen=len(distinct(evidence.owner)),
@@ -318,6 +319,7 @@ def _job(evidence: Evidence) -> Job:
         format_versions=tuple(sorted({dump.version for dump in case.dumps if dump.version})),
         first_ns=min((int(created.min()), *begun)) if len(created) else 0,
         last_ns=int(created.max()) if len(created) else 0,
+        ranks_by_last_calls=len(by_ring),
     )
 
 

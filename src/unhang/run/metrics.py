@@ -90,7 +90,7 @@ def _verdict_metrics(job: str, verdict: Verdict | None, *, running: bool) -> Ite
         told = [({"job_id": job, **labels}, 1.0)]
     yield from family(
         "unhang_verdict",
-        "The last verdict about the job: its status, confidence, advised action and host.",
+        "The last verdict about the job: status, confidence, the advised action, and the host.",
         told,
     )
 

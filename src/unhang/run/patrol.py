@@ -27,12 +27,13 @@ from unhang.run.incident.closing import short_path
 from unhang.run.incident.handling import Context, NodeIncident, What
 from unhang.run.incident.notifying import Notifier
 from unhang.run.incident.verdict import Verdict
-from unhang.run.watching.jobtree import JobTree
+from unhang.run.watching.jobtree import JobTree, starter_below
 from unhang.run.watching.moving import Movement
 from unhang.run.watching.pacing import Pacing
 from unhang.run.watching.roster import Gone, Roster
 from unhang.run.watching.watch import AUTO_AFTER, Alarm, HangWatch, Resumed, Working
 from unhang.run.words import (
+    elsewhere_words,
     end_words,
     look_options,
     slow_words,
@@ -301,6 +302,8 @@ class Patrol:
             return
         self._told_of_launchers = self._waits_for_ranks = True
         if not waits:
+            if starter := starter_below(table, self.tree.child):
+                say(elsewhere_words(starter, alone_s))
             return
         text = f"no rank has started for {alone_s:.0f} s, and the launcher waits"
         self._work_up(What("hang", text, alone_s, alone_s))

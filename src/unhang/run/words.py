@@ -15,6 +15,7 @@ from unhang.run.watching.roster import Gone
 from unhang.wording import printable
 
 __all__ = [
+    "elsewhere_words",
     "end_words",
     "look_options",
     "slow_words",
@@ -42,6 +43,15 @@ def work_words(rank: int, beat: Heartbeat | None, quiet_s: float) -> str:
     return (
         f"rank {rank} works since {since}{activity}{where}, and others wait for it: "
         "no alarm before it stops"
+    )
+
+
+def elsewhere_words(starter: str, alone_s: float) -> str:
+    """A command that starts its ranks on other nodes, and none here: what watches them there."""
+    return (
+        f"no rank of this command has been seen on this node for {alone_s:.0f} s, and {starter} "
+        "may start them on others, where this does not look. To watch them there, put it behind: "
+        f"{starter} … unhang run --case DIR -- …, with a directory that all nodes share"
     )
 
 

@@ -12,6 +12,7 @@ from unhang.analysis.findings.stalled import (
     Timeouts,
 )
 from unhang.analysis.rules.telling import Words, subject, words_for
+from unhang.kinds import P2P_UNMATCHED, WAIT_CYCLE
 from unhang.wording import count_of, rank_phrase
 
 __all__: list[str] = []
@@ -56,8 +57,14 @@ def _verdict_of_circle(about: Circle, claim: Claim) -> Words:
         f"{subject(about.ranks)} wait for each other in a circle: {loop}.{alone}",
         (order, *(why if about.breaking else ()), f"{calls} of {groups} wait for each other."),
         alternatives=(*skipped, *races),
-        actions=(*claim.kind.actions, *((_HOST_ORDER,) if about.at_once else ())),
+        actions=(*_remedies(about, claim), *((_HOST_ORDER,) if about.at_once else ())),
     )
+
+
+def _remedies(about: Circle, claim: Claim) -> tuple[str, ...]:
+    """In one group no order can be crossed: a send or receive meets a call of all members there."""
+    in_one = claim.kind is WAIT_CYCLE and about.n_groups == 1
+    return P2P_UNMATCHED.actions if in_one else claim.kind.actions
 
 
 @words_for(NotMoving)
