@@ -187,7 +187,13 @@ def test_a_rank_that_raises_before_its_first_group_is_blamed_by_name(tmp_path: P
 
 
 @pytest.mark.parametrize(
-    "error", ["ModuleNotFoundError: No module named 'flash_attn'", "RuntimeError: no CUDA GPUs"]
+    "error",
+    [
+        "ModuleNotFoundError: No module named 'flash_attn'",
+        "RuntimeError: no CUDA GPUs",
+        "NotImplementedError: Operator aten._scaled_dot_product_flash_attention_for_cpu.default "
+        "does not have a sharding strategy registered.",
+    ],
 )
 def test_what_this_machine_lacks_blames_no_script(tmp_path: Path, error: str) -> None:
     """It may be right where it is to run."""

@@ -45,7 +45,7 @@ _LACKS: Final = re.compile(
     r"|(?:RuntimeError|NotImplementedError|AssertionError|ValueError): .*"
     r"(?:\bCUDA\b|\bNVIDIA\b|\baccelerator device|\b[Tt]riton\b"
     r"|not implemented (?:for|on) (?:the )?'?(?:CPU|Half|BFloat16|Float8)"
-    r"|from the '\w*CPU' backend)",
+    r"|from the '\w*CPU' backend|\baten\.\w+_for_cpu\b)",
     re.DOTALL,
 )
 """Errors of a script that is right, on a machine without GPUs or its packages."""
