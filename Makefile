@@ -25,7 +25,7 @@ help:
 	@echo "make test-nccl-newest  the same on torch 2.15, where nccl is ProcessGroupNCCL2 (0.5 GB)"
 	@echo "make test-frameworks  real jobs of accelerate, Trainer, Lightning, Ray Train and others (0.9 GB)"
 	@echo "make test-newest  the same with the newest of each, what changed, then test-nccl-newest (4 GB)"
-	@echo "make check      lint, and the quick unit tests: about a minute on two cores"
+	@echo "make check      lint, and the quick unit tests"
 	@echo "make lint       ruff, mypy --strict"
 	@echo "make demo-live  hang a real job on this machine and see the verdict (installs torch first)"
 	@echo "make fuzz       a million spoilt dumps through both decoders, 100,000 other files; N=... for another number"
