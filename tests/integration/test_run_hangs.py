@@ -38,7 +38,7 @@ pytest.importorskip("torch.distributed", reason="needs torch")
     [
         ("loader", {"UH101"}, [1]),
         ("skip", {"UH101", "UH102"}, [1]),
-        ("stopped", {"UH101"}, [1]),  # it gives no dump: by its ring of last calls
+        ("stopped", {"UH103"}, [1]),
         ("gil", {"UH101"}, [1]),
         ("fsdp", {"UH101"}, [1]),
         ("pipeline", {"UH302"}, [1]),
