@@ -33,6 +33,8 @@ __all__ = ["AskingTerms", "Dumps", "ask_for_dumps", "find_dumps", "last_calls"]
 
 MAX_FOUND = 100_000
 _ASK_S = 8.0
+_STOPPED = ("T", "t")
+"""Of a process that is stopped, the state says more than its calls."""
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -142,6 +144,7 @@ def last_calls(
         came: Ranks of which there are dumps.
     """
     pids = {target.process.pid for target in ranks}
+    stopped = {target.process.pid for target in ranks if target.process.state in _STOPPED}
     own = [mark for mark in marks if mark.pid in pids and alive(mark)]
     lives = {(mark.job_id, mark.attempt) for mark in own}
     ended = [
@@ -150,7 +153,7 @@ def last_calls(
         if mark.role == "rank" and (mark.job_id, mark.attempt) in lives and not alive(mark)
     ]
     known = {*came, *(mark.rank for mark in own)}
-    wanted = [mark for mark in own if mark.rank not in came]
+    wanted = [mark for mark in own if mark.rank not in came and mark.pid not in stopped]
     wanted += [mark for mark in ended if mark.rank not in known]
     pages = {mark.rank: read_page(mark.heartbeat) for mark in wanted if mark.heartbeat}
     return {rank: page for rank, page in pages.items() if rank is not None and page}

@@ -56,6 +56,7 @@ RAS_APART_S = 3.0
 """Between two answers of RAS; it keeps what it has heard from peers for a moment."""
 STACKS_S = 60.0
 _AT_ONCE = 16
+_STOPPED = ("T", "t")
 _MOST_HELPERS = 64
 
 
@@ -299,8 +300,11 @@ class Collector:
             self._take_ras()
 
     def _take_pages(self) -> None:
-        """The heartbeats of ranks that left no dump: their last calls are in there."""
-        for rank in self.ranks:
+        """The heartbeats of ranks that left no dump: their last calls are in there.
+
+        Of one that is stopped its state says more: why it calls nothing, and what continues it.
+        """
+        for rank in (rank for rank in self.ranks if rank.state not in _STOPPED):
             path = rank.member.mark.heartbeat
             page = read_page(path) if path and "dump" not in rank.came else b""
             if page:
