@@ -284,6 +284,11 @@ class Claim(Struct, frozen=True, kw_only=True):
         return self.role == "cause"
 
     @property
+    def call(self) -> str:
+        """Its call by operation and number: "all_reduce #7"; "" where it names none."""
+        return f"{self.op or ''}{f' #{self.seq}' if self.op and self.seq is not None else ''}"
+
+    @property
     def main(self) -> Claim:
         """Of what it explains, the claim that tells most of the waiting: one that names a call."""
         return next((claim for claim in self.explains if claim.op), self.explains[0])

@@ -15,7 +15,8 @@ from msgspec.structs import replace
 
 from unhang.analysis.claims import Claim
 from unhang.analysis.rules.reason import Among, Because, Explanation, Reason
-from unhang.kinds import RANK_ENDED, SILENT_RANK, Trait
+from unhang.analysis.rules.silent_rank import SILENT_RANK
+from unhang.kinds import RANK_ENDED, Trait
 
 __all__ = [
     "EXPLAINS",

@@ -14,8 +14,10 @@ from msgspec.structs import replace
 
 from unhang.analysis.claims import Bearing, Because, Claim, Doubt, Observation, Reason
 from unhang.analysis.explaining import edges_of, explained_by, following, without_empty
+from unhang.analysis.rules.call_mismatch import SHAPE_MISMATCH
+from unhang.analysis.rules.silent_rank import SILENT_RANK
 from unhang.analysis.sources.logs import Message
-from unhang.kinds import RANK_ENDED, SHAPE_MISMATCH, SILENT_RANK, Trait
+from unhang.kinds import RANK_ENDED, Trait
 from unhang.report import Site
 
 __all__ = ["INSTEAD", "Instead", "linked", "told_instead", "with_first"]

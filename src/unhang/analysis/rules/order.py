@@ -13,19 +13,24 @@ from typing import Final
 from unhang.analysis.case_facts import CaseFacts
 from unhang.analysis.claims import Claim
 from unhang.analysis.explaining import without_empty
-from unhang.analysis.findings.finished import ended_unlike
-from unhang.analysis.lives.elsewhere import elsewhere
 from unhang.analysis.lives.failed import unexplained
-from unhang.analysis.lives.workers import between_workers
 from unhang.analysis.rules import (
     abort_unfinished,
+    by_stacks,
     came_back,
+    ended_unlike,
     failed_alike,
+    idle_by_design,
     last_traced_call,
     late_rank,
+    left_call,
+    left_over,
+    may_come,
     ranks_differ,
     ras,
     recorder_blind,
+    rpc_workers,
+    sizes_apart,
     starved,
     unranked,
     watchdog_counters,
@@ -69,30 +74,14 @@ def _is_open(claims: Iterable[Claim]) -> bool:
     return any(claim.kind.has(Trait.UNDECIDED) for claim in claims)
 
 
-def _of_stacks(facts: CaseFacts) -> Iterable[Claim]:
-    """A stack names no sequence number: a loop that comes back looks like one that hangs."""
-    dumps = facts.situation is not None
-    if facts.moving or not facts.lives.sampled:
-        return ()
-    return elsewhere(facts.lives, facts.book, beside_dumps=dumps, blind=facts.blind is not None)
-
-
 RULES: Final = (
-    Rule(
-        when=When.STACKS,
-        unless=Unless.CAUSE,
-        tells=lambda facts: between_workers(facts.lives, facts.book),
-    ),
-    Rule(when=When.STACKS, unless=Unless.CAUSE, tells=_of_stacks),
+    rpc_workers.RULE,
+    by_stacks.RULE,
     unranked.RULE,
     came_back.RULE,
     # Calls that have ended, or are young, keep no rank waiting.
     late_rank.RULE,
-    Rule(
-        when=When.CALLS,
-        unless=Unless.CAUSE,
-        tells=lambda facts: ended_unlike(facts.situation) if facts.situation else (),
-    ),
+    ended_unlike.RULE,
     Rule(
         when=When.CALLS,
         unless=Unless.CLAIM,
@@ -113,5 +102,11 @@ RULES: Final = (
     ras.GIVEN_UP,
     ras.ALL,
     starved.RULE,
+    # These only look at what others claim.
+    may_come.RULE,
+    left_call.RULE,
+    left_over.RULE,
+    sizes_apart.RULE,
+    idle_by_design.RULE,
 )  # fmt: skip
 """In the order in which those of a step are asked."""

@@ -14,14 +14,9 @@ from collections.abc import Sequence
 from unhang.analysis.claims import Claim, confidence_of
 from unhang.analysis.rules.telling import all_words_of
 from unhang.analysis.words import (  # noqa: F401 - they register
-    absent,
-    disagreement,
     exits,
     logs,
-    meeting,
     reports,
-    stacks,
-    standstill,
     unexplained,
     unstuck,
 )

@@ -1,61 +1,42 @@
-"""Ranks whose last calls disagree, by their heartbeats, which outlive them.
+"""Ranks whose last calls disagree about sizes, by their heartbeats, which outlive them.
 
-About sizes, or by their lines, where one ended for it: Gloo ends the process that receives what
-does not fit, which need not be the odd one out. About the root, where a call does not move: torch's
-recorder has none, so that the calls look alike there. And about who is in a group that is made,
-which torch records nowhere.
+Or by their lines, where one ended for it: Gloo ends the process that receives what does not fit,
+which need not be the odd one out.
 """
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from unhang.analysis.case_facts import CaseFacts
 from unhang.analysis.claims import Bearing, Because, Claim, Doubt, Reason, Seeing
-from unhang.analysis.findings.stalled import NotMoving
-from unhang.analysis.lives.elsewhere import sites_of, subjects_of
 from unhang.analysis.lives.ended import Ends
 from unhang.analysis.lives.life import Lives
-from unhang.analysis.lives.splits import aborted, bytes_told, may_differ, splits_apart
+from unhang.analysis.lives.whereabouts import ranks_in, sites_of, subjects_of
+from unhang.analysis.rules.call_mismatch import SHAPE_MISMATCH
+from unhang.analysis.rules.rule import Observer, Rule
+from unhang.analysis.rules.splits_apart import aborted, bytes_told, may_differ, splits_apart
+from unhang.analysis.rules.telling import Words, subject, words_for
 from unhang.analysis.sites import StackBook
 from unhang.analysis.situation import Situation
 from unhang.analysis.sources.logs import Message
 from unhang.analysis.sources.stacks import RankLook
 from unhang.analysis.state.ops import bytes_of
 from unhang.case import Case
-from unhang.errors import UsageError
-from unhang.kinds import (
-    JOINED_NOT_PROGRESSING,
-    MEMBERSHIP_MISMATCH,
-    OP_MISMATCH,
-    PARTLY_FINISHED,
-    SHAPE_MISMATCH,
-)
-from unhang.report import CallSide, Site
-from unhang.wording import ranges_of
+from unhang.report import CallSide
+from unhang.wording import count_of, printable, rank_phrase
 
-__all__ = [
-    "ENDS",
-    "GroupsApart",
-    "LinesApart",
-    "RootsApart",
-    "SizesApart",
-    "ended_for_calls",
-    "fitting_message",
-    "groups_apart",
-    "sizes_apart",
-    "with_roots",
-]
+__all__ = ["RULE", "ended_for_calls", "sizes_apart"]
 
 
-_SIDES = 2
 _WORD = 4
-_LINE = re.compile(r"[0-9]{1,9}")
-ENDS = (Reason(Because.CALLS_APART),)
+_ENDS = (Reason(Because.CALLS_APART),)
 
 
 class SizesApart(Struct, frozen=True):
@@ -75,154 +56,6 @@ class LinesApart(Struct, frozen=True):
 
     op: str
     sides: tuple[tuple[str, tuple[int, ...]], ...]
-
-
-class RootsApart(Struct, frozen=True):
-    """Roots of one call, by their number in its group, and who named them, most ranks first."""
-
-    op: str
-    sides: tuple[tuple[int, tuple[int, ...]], ...]
-
-
-class GroupsApart(Struct, frozen=True):
-    """Who is in a group that ranks make under one name, as text, by whom; most ranks first."""
-
-    name: str
-    sides: tuple[tuple[str, tuple[int, ...]], ...]
-
-
-def groups_apart(lives: Lives, book: StackBook) -> Iterator[Claim]:
-    """Ranks that wait in making groups that are not the same."""
-    looks = {rank: life.look for rank, life in lives.ranks.items() if life.look is not None}
-    made = {rank: _made(look) for rank, look in looks.items() if look.sample.makes}
-    waiting = [rank for rank in sorted(made) if looks[rank].meaning.kind == "init" and made[rank]]
-    names = (next(iter(made[rank])) for rank in waiting if _in_vain(rank, made))
-    name = next(names, None)
-    if name is None:
-        return
-    sides = _versions(name, made)
-    told = sum(len(ranks) for _, ranks in sides)
-    clear = 2 * len(sides[0][1]) > told
-    odd = tuple(sorted(rank for _, ranks in sides[1:] for rank in ranks)) if clear else ()
-    rest = sorted(set(waiting) - set(odd))
-    yield Claim(
-        kind=MEMBERSHIP_MISMATCH,
-        rests_on="stacks",
-        about=GroupsApart(name, sides),
-        culprits=odd,
-        victims=tuple(rest),
-        subjects=subjects_of(lives.looks_at(odd)),
-        sites=(
-            *sites_of(lives.looks_at(odd), "culprit", book),
-            *sites_of(lives.looks_at(rest), "victim", book),
-        ),
-        doubts=() if clear else (Doubt.NO_MAJORITY,),
-        reasons=(Reason(Because.GROUPS_APART),),
-    )
-
-
-def _in_vain(rank: int, made: Mapping[int, Mapping[str, str]]) -> bool:
-    """Whether the group that a rank waits for is, to one of its members, another one.
-
-    Groups of one name without common members are no disagreement: replicas make them so.
-    """
-    name, members = next(iter(made[rank].items()))
-    try:
-        known = ranges_of(members)
-    except UsageError:  # too many to be told one by one
-        return False
-    peers = (peer for peer in made if any(peer in ranks for ranks in known))
-    return any(made[peer].get(name, members) != members for peer in peers)
-
-
-def _made(look: RankLook) -> dict[str, str]:
-    """Members by the names of the groups that a rank made last, newest first."""
-    pairs = (each.partition("=") for each in look.sample.makes)
-    return {name: members for name, _, members in pairs if name and members}
-
-
-def _versions(
-    name: str, made: Mapping[int, Mapping[str, str]]
-) -> tuple[tuple[str, tuple[int, ...]], ...]:
-    sides: defaultdict[str, list[int]] = defaultdict(list)
-    for rank, groups in sorted(made.items()):
-        if name in groups:
-            sides[groups[name]].append(rank)
-    ordered = sorted(sides.items(), key=lambda side: (-len(side[1]), side[0]))
-    return tuple((members, tuple(ranks)) for members, ranks in ordered)
-
-
-def with_roots(claim: Claim, lives: Lives, book: StackBook) -> Claim:
-    """A call that does not move, as one in which ranks have named different roots, if they have.
-
-    A rank that came out of it has a voice, too: how many agree decides who is wrong.
-    """
-    still = claim.is_cause and claim.kind in (JOINED_NOT_PROGRESSING, PARTLY_FINISHED)
-    voices = _roots_of(claim, lives) if still else {}
-    if len(set(voices.values())) < _SIDES:
-        return claim
-    sides: defaultdict[int, list[int]] = defaultdict(list)
-    for rank, root in voices.items():
-        sides[root].append(rank)
-    ordered = sorted(sides.items(), key=lambda side: (-len(side[1]), side[0]))
-    clear = len(ordered[0][1]) * 2 > len(voices)
-    odd = [rank for _, side in ordered[1:] for rank in side] if clear else []
-    return replace(
-        claim,
-        kind=OP_MISMATCH,
-        about=RootsApart(claim.op or "", tuple((n, tuple(sorted(side))) for n, side in ordered)),
-        culprits=tuple(sorted(odd)),
-        victims=tuple(sorted({*claim.victims, *claim.culprits} - set(odd))),
-        subjects=subjects_of(lives.looks_at(odd)),
-        calls=(),
-        sites=(
-            *_made_at(lives.looks_at(odd), book),
-            *sites_of(lives.looks_at(sorted(voices.keys() - set(odd))), "victim", book),
-        ),
-        doubts=() if clear else (Doubt.NO_MAJORITY,),
-    )
-
-
-def _made_at(looks: Iterable[RankLook], book: StackBook) -> Iterator[Site]:
-    """Where ranks have made their last call: where they stand, if it is not over."""
-    still = []
-    for look in looks:
-        file, _, line = look.sample.last_site.rpartition(":")
-        here = {f"{frame.file}:{frame.line}" for frame in look.frames}
-        if _LINE.fullmatch(line) and look.sample.last_site not in here:
-            yield Site((look.rank,), "culprit", file, int(line), "", after=look.sample.last_op)
-        else:
-            still.append(look)
-    yield from sites_of(still, "culprit", book)
-
-
-def _roots_of(claim: Claim, lives: Lives) -> dict[int, int]:
-    """The root of the call that does not move, by each rank of which it is known."""
-    seen = claim.about if isinstance(claim.about, NotMoving) else None  # by dumps
-    inside = [
-        look
-        for look in lives.looks_at(seen.inside if seen else (*claim.culprits, *claim.victims))
-        if look.sample.last_op == claim.op
-        and look.sample.roots
-        and look.sample.roots[0][0] == look.sample.last_call
-        # What C++ called is in no heartbeat: the newest call there must be where the rank stands.
-        and look.sample.last_site in {f"{frame.file}:{frame.line}" for frame in look.frames}
-    ]
-    found = {look.rank: look.sample.roots[0][1] for look in inside}
-    calls, sites = (
-        {look.sample.last_call for look in inside},
-        {look.sample.last_site for look in inside},
-    )
-    apart = len(set(found.values())) >= _SIDES
-    if len(calls) != 1:
-        return found if seen and apart else {}
-    out = lives.looks_at(seen.out if seen else ())
-    # Numbers are those of calls from Python, which ranks may have made unlike numbers of: where
-    # only those who are out differ, it must be the same line as well.
-    same = [o for o in out if o.sample.last_op == claim.op and o.sample.last_site in sites]
-    passed = out if apart else [o for o in same if o.sample.last_call in calls]
-    found |= {o.rank: root for o in passed for number, root in o.sample.roots if number in calls}
-    return found if len(set(found.values())) >= _SIDES else {}
 
 
 def sizes_apart(
@@ -252,19 +85,26 @@ def sizes_apart(
     if found is None and not shown:
         found = next(splits_apart(message, ends, lives, book), None)
     if found is not None:
-        yield replace(found.seen(message, Bearing.MADE_OF_MESSAGE), reasons=ENDS)
+        yield replace(found.seen(message, Bearing.MADE_OF_MESSAGE), reasons=_ENDS)
 
 
-def fitting_message(claim: Claim, ends: Ends, lives: Lives) -> Iterator[Seeing]:
+def _fitting_message(claim: Claim, facts: CaseFacts) -> Iterator[Seeing]:
     """Of a claim that calls disagree, the message of the rank that was ended for it."""
-    if claim.kind.family == "disagreement" and ends.first and (message := _told_of(lives)):
+    if (
+        claim.kind.family == "disagreement"
+        and facts.ends.first
+        and (message := _told_of(facts.lives))
+    ):
         yield message, Bearing.FITS_MESSAGE
+
+
+RULE: Final = Rule(observers=(Observer(sees=_fitting_message, early=True, gives=_ENDS),))
 
 
 def ended_for_calls(ends: Ends, lives: Lives) -> tuple[Reason, ...]:
     """That a rank was ended for calls that do not fit, though nothing sets any rank apart."""
     told = ends.first and _told_of(lives) is not None
-    return ENDS if told and _proves_nothing(lives) else ()
+    return _ENDS if told and _proves_nothing(lives) else ()
 
 
 def _told_of(lives: Lives) -> Message | None:
@@ -295,14 +135,14 @@ def _claims(lives: Lives, book: StackBook) -> Iterator[Claim]:
     yield Claim(
         kind=SHAPE_MISMATCH,
         rests_on="stacks",
-        about=SizesApart(op, tuple((n, _ranks(side)) for n, side in ordered)),
-        culprits=_ranks(odd),
-        victims=_ranks(rest),
+        about=SizesApart(op, tuple((n, ranks_in(side)) for n, side in ordered)),
+        culprits=ranks_in(odd),
+        victims=ranks_in(rest),
         subjects=subjects_of(odd),
         op=op,
         calls=tuple(
             CallSide(
-                _ranks(side),
+                ranks_in(side),
                 "culprit" if side[0] in odd else "victim",
                 op=op,
                 sizes=((n,),),
@@ -332,13 +172,13 @@ def _of_lines(lives: Lives, book: StackBook) -> Iterator[Claim]:
     if not others or 2 * len(most) <= len(looks):
         return
     odd, op = [look for _, side in others for look in side], looks[0].sample.last_op
-    lines = ((side[0].sample.last_site, _ranks(side)) for side in (most, *dict(others).values()))
+    lines = ((side[0].sample.last_site, ranks_in(side)) for side in (most, *dict(others).values()))
     yield Claim(
         kind=SHAPE_MISMATCH,
         rests_on="stacks",
         about=LinesApart(op, tuple(lines)),
-        culprits=_ranks(odd),
-        victims=_ranks(most),
+        culprits=ranks_in(odd),
+        victims=ranks_in(most),
         subjects=subjects_of(odd),
         op=op,
         sites=(*sites_of(odd, "culprit", book), *sites_of(most, "victim", book)),
@@ -407,5 +247,41 @@ def _differ(looks: Sequence[RankLook]) -> bool:
     return len(ops) == 1 and len({look.sample.last_numel for look in looks}) > 1
 
 
-def _ranks(looks: Sequence[RankLook]) -> tuple[int, ...]:
-    return tuple(sorted(look.rank for look in looks))
+@words_for(LinesApart)
+def _verdict_of_lines_apart(about: LinesApart, claim: Claim) -> Words:
+    sides = "; ".join(
+        f"{rank_phrase(who)}: {printable(Path(line).name)}" for line, who in about.sides
+    )
+    return Words(
+        f"{subject(claim.culprits)} made {about.op} at another line than the others, and the data "
+        "do not fit.",
+        (
+            f"The last call of each rank, by its heartbeat: {sides}.",
+            "Gloo ended a process that got more or less than it asked for.",
+        ),
+    )
+
+
+@words_for(SizesApart)
+def _verdict_of_sizes_apart(about: SizesApart, claim: Claim) -> Words:
+    unit = "element" if about.ended is None else "byte"
+    sides = "; ".join(f"{rank_phrase(who)}: {count_of(n, unit)}" for n, who in about.sides)
+    who = subject(claim.culprits) if claim.culprits else "The ranks"
+    verb = "disagrees" if len(claim.culprits) == 1 else "disagree"
+    whom = " with the others" if claim.culprits else ""
+    told = f"The last call of each rank, by its heartbeat: {sides}."
+    if about.ended is not None:
+        told = (
+            f"What came and what was expected, as Gloo told when it ended rank {about.ended}, "
+            f"fits parts of the calls in which the others wait: {sides}."
+        )
+    return Words(
+        f"{who} {verb}{whom} about the size of {about.op}: {sides}.",
+        (
+            told,
+            (
+                "Gloo ended a process that got more or less than it asked for, which need not be "
+                "the one that is wrong."
+            ),
+        ),
+    )

@@ -1,48 +1,42 @@
-"""Claims about sends and receives that do not meet, or that disagree.
+"""Sends and receives that meet and disagree, or that name the wrong peer.
 
-A send or a receive without a counterpart, or with one of other size, dtype, tag or peer. Circles
-are for `unhang.analysis.findings.deadlock`. With two sides only there is no majority, so a mismatch
-blames neither.
+About size, dtype, tag or peer. With two sides only there is no majority, so a mismatch blames
+neither.
 """
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import numpy as np
 from msgspec import Struct
 
 from unhang.analysis.claims import Claim, Doubt
-from unhang.analysis.divergence.line_counts import level_of
-from unhang.analysis.findings.unmade_groups import may_make_a_group
+from unhang.analysis.divergence.counterparts import group_peer
 from unhang.analysis.matching.pairs import met_by_tag
-from unhang.analysis.matching.roots import Root
-from unhang.analysis.matching.wait_graph import Edge
+from unhang.analysis.rules.telling import Words, words_for
 from unhang.analysis.situation import Situation
-from unhang.analysis.state.columns import distinct
-from unhang.analysis.state.ops import elements, rule_of
-from unhang.analysis.state.progress import Known
-from unhang.kinds import P2P_MISMATCH, P2P_UNMATCHED
-from unhang.report import CallSide
+from unhang.analysis.state.ops import elements
+from unhang.kinds import Kind, Trait
 
 __all__ = [
-    "PairDisagrees",
     "PairMismatch",
-    "PeersCrossed",
-    "Unpaired",
-    "UnpairedCall",
-    "WrongPeer",
     "explain_pair_mismatch",
-    "explain_unpaired",
     "explain_wrong_peer",
-    "is_asked_for",
     "pair_mismatches",
-    "would_meet",
     "wrong_peers",
 ]
 
+P2P_MISMATCH: Final = Kind(
+    "UH304",
+    "p2p-mismatch",
+    "disagreement",
+    "A send and its receive disagree about size, dtype, tag or peer.",
+    traits=Trait.OF_NOW,
+    actions=("Print shape, dtype, tag and peer just before both lines.",),
+)
+
 Disputed: TypeAlias = Literal["size", "dtype", "tag"]
-_MOST_COUNTED = 4
 
 
 class PairMismatch(Struct, frozen=True):
@@ -87,37 +81,6 @@ class PeersCrossed(Struct, frozen=True):
     sends: bool
     met_by_queued: bool
     by_habit: bool
-
-
-class UnpairedCall(Struct, frozen=True):
-    """A waiting send or receive that nothing meets; `sure`: numbers are counted from the start."""
-
-    rank: int
-    call: str
-    sure: bool
-
-
-class Unpaired(Struct, frozen=True):
-    """Ranks that never made the send or receive for which others wait.
-
-    Attributes:
-        ranks: Those who never made it; one of them, for a receive from any source.
-        asked: What they did not make.
-        waiting: Who waits for it.
-        calls: Those of the first who wait.
-        last_lines: Ranks of which the last call's line is known, and not where they stand.
-        level: Further ranks outside of calls, from which nothing tells the first apart.
-        over: The one of those who wait that has made more than all these from lines of both; -1
-            where none is.
-    """
-
-    ranks: tuple[int, ...]
-    asked: Literal["send", "receive", "several"]
-    waiting: tuple[int, ...]
-    calls: tuple[UnpairedCall, ...]
-    last_lines: tuple[int, ...]
-    level: tuple[int, ...] = ()
-    over: int = -1
 
 
 def pair_mismatches(situation: Situation) -> list[PairMismatch]:
@@ -258,7 +221,7 @@ def _out_of_habit(situation: Situation, at: int, usual: int) -> bool:
     done = own[evidence.finished[own]]
     sending = bool(pairs.sending[at])
     peers = {
-        _group_peer(situation, int(name), sending=sending) for name in np.unique(calls.name[done])
+        group_peer(situation, int(name), sending=sending) for name in np.unique(calls.name[done])
     }
     members = evidence.case.groups[int(calls.group[row])].members
     met = {members[peer] for peer in peers if 0 <= peer < len(members)}
@@ -281,45 +244,6 @@ def _is_habit(situation: Situation, wrong: WrongPeer) -> bool:
     own = own[(calls.group[own] == calls.group[row]) & evidence.finished[own]]
     names = (evidence.case.names[int(name)] for name in calls.name[own])
     return sum((name.src, name.dst) == ends for name in names) > 1
-
-
-def _group_peer(situation: Situation, name: int, *, sending: bool) -> int:
-    """Group rank at the other end of calls of a name and direction; -1 for others."""
-    op = situation.evidence.case.names[name]
-    if rule_of(op.op).family != ("send" if sending else "recv"):
-        return -1
-    return op.dst if sending else op.src
-
-
-def is_asked_for(situation: Situation, row: int, waiting_call: int) -> bool:
-    """Whether a call of the kind of this row would meet a waiting call: no send meets a send."""
-    evidence, heads = situation.evidence, situation.heads
-    calls = evidence.case.calls
-    if int(evidence.channel(np.asarray([row]))[0]) != int(heads.channel[waiting_call]):
-        return False
-    if waiting_call < heads.n_collective:
-        return bool(evidence.collective[row])
-    if evidence.collective[row]:
-        return False
-    members = evidence.case.groups[int(calls.group[row])].members
-    waiting = int(evidence.ranks.numbers[int(heads.owner[waiting_call])])
-    sending_there = situation.pairs.sending[situation.pairs.of_waiting_call(waiting_call)]
-    for sending in {not each for each in sending_there.tolist()}:
-        peer = _group_peer(situation, int(calls.name[row]), sending=sending)
-        if 0 <= peer < len(members) and members[peer] == waiting:
-            return True
-    return False
-
-
-def would_meet(situation: Situation, row: int, waiting_call: int) -> bool:
-    """Whether a send or receive of the kind of this row is one that a waiting call lacks."""
-    pairs, case = situation.pairs, situation.evidence.case
-    calls = pairs.of_waiting_call(waiting_call)
-    lacks = {
-        "recv" if sends else "send" for sends in pairs.sending[calls[pairs.counterpart[calls] < 0]]
-    }
-    kind = rule_of(case.names[int(case.calls.name[row])].op).family
-    return kind in lacks and is_asked_for(situation, row, waiting_call)
 
 
 def _went_on(situation: Situation, rank: int, row: int) -> bool:
@@ -370,77 +294,49 @@ def _crossed(situation: Situation, wrong: WrongPeer) -> PeersCrossed:
     )
 
 
-def explain_unpaired(situation: Situation, root: Root) -> Claim:
-    """Explain ranks that never made the send or receive that others wait for."""
-    blame = situation.graph.blame
-    here = np.isin(blame.rank, root.ranks) & np.isin(blame.kind, (Edge.UNPAIRED, Edge.ANY_SOURCE))
-    calls = sorted({int(call) for call in blame.waiting_call[here]})
-    distance = situation.graph.reaching(np.asarray(root.ranks, np.int64))
-    any_source = root.edge == Edge.ANY_SOURCE and len(root.ranks) > 1
-    rows = situation.heads.row[situation.heads.owner[calls]]
-    about = _unpaired(situation, root, calls)
-    inside = np.concatenate([situation.heads.inside(call) for call in calls])
-    making = may_make_a_group(situation, root.ranks, inside)
-    culprits = () if any_source or about.level or making.others else about.ranks
-    culprits = (about.over,) if about.over >= 0 else culprits
-    suspected = any_source or culprits == about.ranks
-    return Claim(
-        kind=P2P_UNMATCHED,
-        about=about,
-        culprits=culprits,
-        victims=tuple(rank for rank in situation.victims(distance) if rank not in culprits),
-        group=situation.group_ref(calls[0]),
-        op=situation.op(calls[0]),
-        calls=(
-            *situation.sides_by_row(rows, "victim"),
-            *((CallSide(ranks=about.ranks, role="culprit"),) if suspected else ()),
+@words_for(PairDisagrees)
+def _verdict_of_pair_disagrees(about: PairDisagrees, claim: Claim) -> Words:  # noqa: ARG001 - the facts say it all
+    if about.tags is not None:
+        return _tags(about, *about.tags)
+    return Words(
+        f"Rank {about.sender} sends to rank {about.receiver} what that does not receive: they "
+        f"disagree about the {about.what}.",
+        (
+            "Both calls are in flight and are each other's counterpart.",
+            "There are two sides only, so neither is blamed.",
         ),
-        waits=situation.chain(distance),
-        sites=(
-            *(situation.sites_of_absent(root.ranks) if suspected else ()),
-            *situation.book.sites_of_rows(rows, "culprit" if about.over in culprits else "victim"),
-        ),
-        doubts=(
-            *(() if root.known >= Known.SURE else (Doubt.COUNT_UNSURE,)),
-            *((Doubt.MAKES_A_GROUP,) if making.ranks else ()),
-            *((Doubt.MADE_ALONE,) if about.level else ()),
-        ),
-        mistake=(about.ranks, about.asked, about.waiting),
     )
 
 
-def _unpaired(situation: Situation, root: Root, calls: list[int]) -> Unpaired:
-    owners = situation.heads.owner[calls]
-    level = level_of(situation, root.ranks, distinct(owners).tolist())
-    over = level.over if level else -1
-    return Unpaired(
-        ranks=situation.named(root.ranks),
-        asked="several" if len(calls) > 1 else _asked(situation, root, calls[0]),
-        waiting=situation.named(owners),
-        calls=tuple(_counted(situation, call) for call in calls[:_MOST_COUNTED]),
-        last_lines=situation.last_lines(root.ranks),
-        level=situation.named(level.others) if level else (),
-        over=situation.named([over])[0] if over >= 0 else -1,
+def _tags(about: PairDisagrees, sent: int, received: int) -> Words:
+    return Words(
+        f"Send and receive between ranks {about.sender} and {about.receiver} disagree about the "
+        f"tag: {sent} and {received}.",
+        (
+            "Both calls are in flight, and neither meets one of its own tag.",
+            "There are two sides only, so neither is blamed.",
+        ),
+        alternatives=("One side has left out an exchange, or made one too many, before this one.",),
+        actions=("Print the tag and what it is counted from just before both lines.",),
     )
 
 
-def _asked(
-    situation: Situation, root: Root, waiting_call: int
-) -> Literal["send", "receive", "several"]:
-    """What would meet those of a waiting call that these ranks have not met."""
-    pairs = situation.pairs
-    calls = pairs.of_waiting_call(waiting_call)
-    unmet = calls[(pairs.counterpart[calls] < 0) & np.isin(pairs.peer[calls], (*root.ranks, -1))]
-    sending = pairs.sending[unmet if len(unmet) else calls]
-    if sending.all():
-        return "receive"
-    return "several" if sending.any() else "send"
-
-
-def _counted(situation: Situation, waiting_call: int) -> UnpairedCall:
-    """What a waiting side has called, and whether it is sure that nothing meets it."""
-    owner = int(situation.evidence.ranks.numbers[int(situation.heads.owner[waiting_call])])
-    calls = situation.pairs.of_waiting_call(waiting_call)
-    lonely = calls[situation.pairs.counterpart[calls] < 0]
-    sure = bool(situation.pairs.sure[lonely].all())
-    return UnpairedCall(owner, situation.label(waiting_call), sure)
+@words_for(PeersCrossed)
+def _verdict_of_peers_crossed(about: PeersCrossed, claim: Claim) -> Words:  # noqa: ARG001 - the facts say it all
+    rank, named, waiting = about.rank, about.named, about.waiting
+    verb = "sends to" if about.sends else "receives from"
+    met = (
+        f"That of rank {waiting} is met only by what rank {rank} has queued behind it."
+        if about.met_by_queued
+        else "Neither has a counterpart."
+    )
+    why = (
+        f"Before, rank {rank} met rank {waiting} here, and never rank {named}."
+        if about.by_habit
+        else f"Ranks {rank} and {named} have gone on to later calls of the group."
+    )
+    return Words(
+        f"Rank {rank} {verb} rank {named}, which has no call for it, while rank {waiting} waits "
+        f"for rank {rank}: the wrong peer.",
+        (f"The call of rank {rank} and that of rank {waiting} are of one size.", met, why),
+    )

@@ -9,20 +9,22 @@ are recorded, in which ranks have agreed as well: else it may be the dump of ano
 from __future__ import annotations
 
 from collections import defaultdict
+from typing import Final
 
 import numpy as np
 from msgspec import Struct
 
 from unhang.analysis.claims import Claim, Doubt
-from unhang.analysis.findings.disagreement import CallSaid, MembersDisagree
 from unhang.analysis.matching.collectives import aspect_of
+from unhang.analysis.rules.call_mismatch import KIND_OF, CallSaid, MembersDisagree
+from unhang.analysis.rules.rule import Rule, Unless, When
 from unhang.analysis.situation import Situation
 from unhang.analysis.state.columns import Bools, Ints
 from unhang.analysis.state.ops import PARTS, Demand, demand_of, rule_of
 from unhang.kinds import Kind
 from unhang.report import GroupRef
 
-__all__ = ["ended_unlike"]
+__all__ = ["RULE"]
 
 _SPARSE = 8
 _MOST_SIDES = 8
@@ -38,7 +40,7 @@ class _Compared(Struct, frozen=True, eq=False):
     demands: list[Demand]
 
 
-def ended_unlike(situation: Situation) -> list[Claim]:
+def _ended_unlike(situation: Situation) -> list[Claim]:
     """For each group, the first call that ended though its members disagree about it."""
     compared = _compared(situation)
     unlike, alike = _agreement(compared)
@@ -51,6 +53,13 @@ def ended_unlike(situation: Situation) -> list[Claim]:
             claim = _claim(situation, compared, rows, len(places))
             found += [claim] if claim is not None else []
     return found
+
+
+RULE: Final = Rule(
+    when=When.CALLS,
+    unless=Unless.CAUSE,
+    tells=lambda facts: _ended_unlike(facts.situation) if facts.situation else (),
+)
 
 
 def _compared(situation: Situation) -> _Compared:
@@ -122,13 +131,13 @@ def _claim(situation: Situation, compared: _Compared, at: Ints, times: int) -> C
     sides: dict[int, list[int]] = defaultdict(list)
     for each in at.tolist():
         sides[int(compared.demand[each])].append(int(compared.row[each]))
-    kind = aspect_of([(compared.demands[number],) for number in sides])
-    if kind is None:
+    aspect = aspect_of([(compared.demands[number],) for number in sides])
+    if aspect is None:
         return None
     rank_of = situation.evidence.case.calls.rank
     ordered = sorted(sides.values(), key=lambda rows: (-len(rows), int(rank_of[rows].min())))
     told = [(tuple(sorted(rank_of[rows].tolist())), rows) for rows in ordered]
-    return _about(situation, told, times, kind)
+    return _about(situation, told, times, KIND_OF[aspect])
 
 
 def _about(

@@ -8,21 +8,26 @@ is followed to who does not: that one is awaited. A circle in which all wait nev
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
 from msgspec import Struct
 
 from unhang.analysis.claims import Claim, Doubt
-from unhang.analysis.lives.elsewhere import ranks_in, sites_of, subjects_of
-from unhang.analysis.lives.leading import may_wait_for_work
 from unhang.analysis.lives.life import Lives
+from unhang.analysis.lives.whereabouts import ranks_in, sites_of, subjects_of
+from unhang.analysis.rules.never_joined import NEVER_JOINED
+from unhang.analysis.rules.rule import Rule, Unless, When
+from unhang.analysis.rules.telling import Words, subject, waits, words_for
+from unhang.analysis.rules.wait_cycle import WAIT_CYCLE
 from unhang.analysis.sites import StackBook
 from unhang.analysis.sources.stacks import RankLook
-from unhang.kinds import NEVER_JOINED, WAIT_CYCLE
 from unhang.report import Wait
+from unhang.wording import count_of, printable
 
-__all__ = ["AwaitedWorkers", "CircleOfWorkers", "WorkerWait", "between_workers"]
+__all__ = ["RULE"]
 
 SHUTDOWN = "rpc.shutdown"
+_MOST_WORKERS = 6
 _LONGEST = 40
 """Bytes of its own name that a heartbeat has room for."""
 
@@ -67,7 +72,7 @@ class CircleOfWorkers(Struct, frozen=True):
     full: tuple[tuple[str, int], ...]
 
 
-def between_workers(lives: Lives, book: StackBook) -> list[Claim]:
+def _between_workers(lives: Lives, book: StackBook) -> list[Claim]:
     """Claims about workers that wait for workers; none where none does, or one was not seen."""
     looks = {r: look for r, look in lives.sampled.items() if look.sample.worker and not look.gone}
     if not looks or any(look.unseen for look in looks.values()):
@@ -87,6 +92,13 @@ def between_workers(lives: Lives, book: StackBook) -> list[Claim]:
     if not circle or any(looks[link.rank].moved is not False for link in circle):
         return []
     return [_in_circle(circle, looks, book)]
+
+
+RULE: Final = Rule(
+    when=When.STACKS,
+    unless=Unless.CAUSE,
+    tells=lambda facts: _between_workers(facts.lives, facts.book),
+)
 
 
 def _asked(look: RankLook, looks: Mapping[int, RankLook]) -> Iterator[WorkerWait]:
@@ -156,7 +168,7 @@ def _doubts(
     Workers that only serve come to the end of RPC at once, and wait there for as long as the
     program of another lasts: that may have no work.
     """
-    if ending and all(map(may_wait_for_work, sinks)):
+    if ending and all(look.may_get_work for look in sinks):
         yield Doubt.SERVES
     if moving:
         yield Doubt.MOVES
@@ -196,3 +208,64 @@ def _in_circle(
         waits=tuple(Wait(link.rank, link.target, link.op) for link in circle),
         doubts=() if full else (Doubt.STACKS_ONLY,),
     )
+
+
+@words_for(AwaitedWorkers)
+def _verdict_of_awaited_workers(about: AwaitedWorkers, claim: Claim) -> Words:
+    names = ", ".join(printable(look.sample.worker, 40) for look in about.looks[:_MOST_WORKERS])
+    who, waiting = f"{subject(claim.culprits)} ({names})", waits(claim.victims)
+    verb = "has" if len(about.looks) == 1 else "have"
+    summary = f"{who} {verb} not come to rpc.shutdown, in which {waiting}."
+    if about.aside:
+        verb = "stands" if len(about.looks) == 1 else "stand"
+        summary = (
+            f"{who} {verb} in its own program, and {waiting} in RPC for a worker that runs "
+            "nothing: it may need that rank's call."
+        )
+    elif not about.ending:
+        verb = "does" if len(about.looks) == 1 else "do"
+        summary = f"{who} {verb} not answer, and {waiting} for that in RPC."
+    return Words(
+        summary,
+        (
+            *(f"Rank {look.rank} is {look.says}." for look in about.looks[:_MOST_WORKERS]),
+            *(_link(link) for link in about.links[:_MOST_WORKERS]),
+        ),
+        ("It may only be slow, and answer: nothing tells how long such a call takes.",),
+        (
+            "Look at its line: it runs there what another worker asked for, or its own program.",
+            "Give calls a time-out: rpc_sync(…, timeout=60), or rpc_timeout of the options.",
+        ),
+    )
+
+
+@words_for(CircleOfWorkers)
+def _verdict_of_circle_of_workers(about: CircleOfWorkers, claim: Claim) -> Words:
+    links = "; ".join(_clause(link) for link in about.links[:_MOST_WORKERS])
+    told = tuple(
+        f"{printable(name, 40)} has {count_of(threads, 'thread')} that "
+        f"{'serves' if threads == 1 else 'serve'} others, and none is free: what it is asked for "
+        "next is never begun."
+        for name, threads in about.full[:_MOST_WORKERS]
+    )
+    return Words(
+        f"{subject(claim.victims)} wait for each other in a circle of RPCs: {links}.",
+        (*told, "No thread of these workers runs anything else, in two looks."),
+        ("An answer may have been lost on the way: look at what the workers print of RPC.",),
+        (
+            "Return a future of a function that waits (@rpc.functions.async_execution).",
+            "Or raise num_worker_threads: each RPC that waits takes one.",
+        ),
+    )
+
+
+def _clause(link: WorkerWait) -> str:
+    what = f" to run {printable(link.function, 40)}" if link.function else ""
+    return (
+        f"{printable(link.worker, 40)} waits in {link.op} for {printable(link.awaited, 40)}{what}"
+    )
+
+
+def _link(link: WorkerWait) -> str:
+    text = _clause(link)
+    return f"{text[:1].upper()}{text[1:]}."

@@ -6,6 +6,7 @@ They replace what is seen at the end: a call that a rank never joins, or that do
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 from msgspec import Struct
@@ -13,19 +14,40 @@ from msgspec import Struct
 from unhang.analysis.claims import Claim, Doubt
 from unhang.analysis.divergence.in_group import Divergence
 from unhang.analysis.divergence.rhythm import Break
+from unhang.analysis.rules.p2p_unmatched import P2P_UNMATCHED
+from unhang.analysis.rules.telling import Words, subject, waits, words_for, words_of
 from unhang.analysis.situation import Situation
-from unhang.kinds import P2P_UNMATCHED, SKIPPED_CALL
+from unhang.kinds import Kind, Remedy, Trait
 from unhang.report import CallSide, Site
-from unhang.stacks.ownership import shown_frame
+from unhang.stacks.ownership import bare_name, shown_frame
+from unhang.wording import count_of, rank_phrase
 
-__all__ = [
-    "CallAt",
-    "LeftOrder",
-    "Parting",
-    "SkippedCall",
-    "explain_divergence",
-    "explain_left_order",
-]
+__all__ = ["SKIPPED_CALL", "explain_divergence", "explain_left_order"]
+
+SKIPPED_CALL: Final = Kind(
+    "UH102",
+    "skipped-call",
+    "absent",
+    "A rank's calls lack, or have too many of, a call that its peers made, some time "
+    "before the hang.",
+    traits=Trait.FROM_FAILURE | Trait.ONE_MISTAKE | Trait.OF_NOW,
+    remedy=Remedy.CODE,
+    alternatives=(
+        "A branch taken by one rank only, or loops of different lengths over uneven data.",
+    ),
+    actions=(
+        (
+            "Compare the code around both lines for conditions that depend on the rank or on its "
+            "data."
+        ),
+        "Reproduce with TORCH_DISTRIBUTED_DEBUG=DETAIL, which checks each call on all ranks.",
+    ),
+)
+_OF_THE_NEXT_ITERATION = (
+    "One like it is queued in the place of the next iteration: this one's was left out, not put "
+    "off."
+)
+_NEW = "It has never made that call before: the others may have left it out, each for its reason."
 
 
 class CallAt(Struct, frozen=True):
@@ -322,3 +344,97 @@ def _doubts(situation: Situation, divergence: Divergence, at: int) -> list[Doubt
         Doubt.BY_HABIT: divergence.by_habit,
     }
     return [doubt for doubt, so in found.items() if so]
+
+
+@words_for(SkippedCall)
+def _verdict_of_skipped_call(about: SkippedCall, claim: Claim) -> Words:  # noqa: ARG001 - the facts say it all
+    undecided = ("One side left the call out, or the other made one too many.",)
+    return Words(
+        _parted(about.parting),
+        tuple(_skip_evidence(about)),
+        alternatives=(*(() if about.parting.blamed else undecided), *SKIPPED_CALL.alternatives),
+        actions=SKIPPED_CALL.actions,
+    )
+
+
+@words_for(LeftOrder)
+def _verdict_of_left_order(about: LeftOrder, claim: Claim) -> Words:
+    who, usual = subject(claim.culprits), _at(about.usual)
+    what = f"made {usual} later than ever" if about.later else f"did not make {usual}"
+    return Words(
+        f"{who} {what}, and went on with {_at(about.instead)}; {waits(claim.victims)} for it.",
+        (
+            _usual_place(about),
+            *((_OF_THE_NEXT_ITERATION,) if about.next_queued else ()),
+            f"Seen in the end as: {words_of(about.symptom.about, about.symptom).summary}",
+            "The others wait in their usual order.",
+        ),
+        alternatives=(
+            *((_NEW,) if about.is_new else ()),
+            "The program was to change its order here, and the others did not.",
+        ),
+    )
+
+
+def _usual_place(about: LeftOrder) -> str:
+    """Why that call was due."""
+    if about.in_step is not None:
+        made, usual, asked = about.in_step
+        return (
+            f"It made {count_of(made, 'call')} that {'meets' if made == 1 else 'meet'} its peer's "
+            f"in this step, between two collectives, and {usual} in "
+            f"{count_of(about.times, 'such step')} before; its peer made {asked} in this one."
+        )
+    if about.period:
+        rounds, calls = count_of(about.times, "iteration"), count_of(about.period, "call")
+        return f"All that it had called was {rounds} of {calls}, in which this one came next."
+    after = f"{_at(about.after)}{_and_before(about.depth)}"
+    return f"It has followed {after} each of {count_of(about.times, 'time')} before."
+
+
+def _and_before(depth: int) -> str:
+    return f" and the {count_of(depth - 1, 'call')} before it" if depth > 1 else ""
+
+
+def _skip_evidence(about: SkippedCall) -> list[str]:
+    found = []
+    if about.instead is not None:
+        other = "They" if about.parting.missing else "Their peers"
+        found.append(f"{other} went on with {_at(about.instead)} instead.")
+    if about.before_window:
+        found.append("The windows begin there, so the first difference may lie before it.")
+    found.append(f"From there on the two sides are apart by {count_of(about.apart, 'call')}.")
+    seen = words_of(about.symptom.about, about.symptom).summary
+    return [*found, f"Seen in the end as: {seen}"]
+
+
+def _at(call: CallAt) -> str:
+    """A call with its line: "all_gather #41 of tp (2) (train.py:88 in f)"."""
+    if not call.line and not call.file and not call.function:
+        return call.name
+    file = call.file.replace("\\", "/").rsplit("/", 1)[-1]
+    return f"{call.name} ({file}:{call.line} in {bare_name(call.function)})"
+
+
+def _parted(parting: Parting) -> str:
+    who, peers, call = subject(parting.suspects), rank_phrase(parting.peers), _at(parting.call)
+    if not parting.blamed:
+        has, lacks = (peers, who) if parting.missing else (who, peers)
+        return (
+            f"{has[:1].upper()}{has[1:]} made {call} and {lacks[:1].lower()}{lacks[1:]} did not; "
+            "with two sides only it cannot be said which is wrong."
+        )
+    if parting.elsewhere:
+        same = f"{peers}, whose part in the program is the same"
+        if parting.missing:
+            return (
+                f"{who} did not make what {peers} made, whose part in the program is the same: "
+                f"{call}."
+            )
+        return f"{who} made {call}; {same}, make none there."
+    then = "all later calls meet wrong ones"
+    if parting.at_another_time:
+        then = "what has that number there is another call, or was made at another time"
+    if parting.missing:
+        return f"{who} did not make {call}, which {peers} made; {then}."
+    return f"{who} made {call}, which {peers} did not; {then}."

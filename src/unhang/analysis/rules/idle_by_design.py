@@ -11,17 +11,23 @@ from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
+from msgspec.structs import replace
 
-from unhang.analysis.claims import Bearing, Claim, Observation, Seeing
+from unhang.analysis.case_facts import CaseFacts
+from unhang.analysis.claims import Bearing, Claim, Observation, Seeing, Weighed
 from unhang.analysis.findings.late import is_comparable
-from unhang.analysis.lives.life import Lives
 from unhang.analysis.matching.meetings import meetings_of
+from unhang.analysis.rules.by_stacks import HOST_PROGRAM_STUCK
+from unhang.analysis.rules.never_joined import NEVER_JOINED
+from unhang.analysis.rules.rule import ANY, Observer, Rule
+from unhang.analysis.rules.telling import Words, adding_for, begun, or_else, subject, waits
 from unhang.analysis.situation import Situation
 from unhang.analysis.sources.stacks import RankLook
 from unhang.model import Frame
 from unhang.stacks.ownership import bare_name, under
+from unhang.wording import rank_phrase
 
-__all__ = ["Leads", "SaysIdle", "Serves", "idle_by_design", "led_before", "may_wait_for_work"]
+__all__ = ["RULE"]
 
 _LEAST_WAITS: Final = 5
 _MOST: Final = 0.5
@@ -51,10 +57,6 @@ _SERVERS: Final = (
 )
 """Loops of servers, by file and function: what comes in there is work for the rest of a process."""
 
-_FOR_WORK: Final = frozenset({"lock", "network", "sleep", "prompt", "native", "user-code"})
-"""Where a rank may wait for work that others hand in: a queue, a socket, a prompt. Storage, a data
-loader or a process of its own hand in none: who hangs there hangs, however late it always was."""
-
 
 class Leads(Observation, frozen=True, kw_only=True):
     """The others have waited for it in such calls before, again and again, and most of the time.
@@ -83,9 +85,9 @@ class Serves(Observation, frozen=True, kw_only=True):
     server: Frame
 
 
-def idle_by_design(claim: Claim, lives: Lives) -> Iterator[Seeing]:
+def _idle_by_design(claim: Claim, facts: CaseFacts) -> Iterator[Seeing]:
     """That all who are waited for, or stand still, say that they are idle, or serve requests."""
-    looks = lives.looks_at(claim.culprits or claim.victims)
+    looks = facts.lives.looks_at(claim.culprits or claim.victims)
     if not looks or any(look.gone or look.unseen or look.moves for look in looks):
         return
     ranks = tuple(look.rank for look in looks)
@@ -104,7 +106,7 @@ def _is_led(claim: Claim) -> bool:
 
 def _server_of(look: RankLook) -> Frame | None:
     """The loop of a server in the process of a rank that waits in no call, for what it gets."""
-    if not may_wait_for_work(look) or look.waits:
+    if not look.may_get_work or look.waits:
         return None
     frames = (frame for thread in look.sample.threads for frame in thread.frames)
     return next((frame for frame in frames if _is_server(frame)), None)
@@ -115,20 +117,15 @@ def _is_server(frame: Frame) -> bool:
     return any(name in names and under(frame.file, path) for path, names in _SERVERS)
 
 
-def led_before(claim: Claim, lives: Lives, situation: Situation | None) -> Iterator[Seeing]:
+def _led_before(claim: Claim, facts: CaseFacts) -> Iterator[Seeing]:
     """That the peers of one rank that is absent have always waited for it so."""
-    looks = lives.looks_at(claim.culprits)
-    if situation is None or len(looks) != 1 or not may_wait_for_work(looks[0]):
+    looks, situation = facts.lives.looks_at(claim.culprits), facts.situation
+    if situation is None or len(looks) != 1 or not looks[0].may_get_work:
         return
     found = (_leads(situation, each, claim) for each in _calls(situation, claim))
     seen = next(filter(None, found), None)
     if seen is not None:
         yield seen, Bearing.LED_BEFORE
-
-
-def may_wait_for_work(look: RankLook) -> bool:
-    """Whether it stands where work may come in that others hand it."""
-    return look.meaning.kind in _FOR_WORK and not (look.held or look.sample.awaits)
 
 
 def _calls(situation: Situation, claim: Claim) -> list[int]:
@@ -162,3 +159,44 @@ def _leads(situation: Situation, call: int, claim: Claim) -> Leads | None:
         if share >= _MOST
         else None
     )
+
+
+RULE: Final = Rule(
+    observers=(
+        # A leader without work is idle, whatever explains that it has not come.
+        Observer(sees=_led_before, roles=ANY, kinds=(NEVER_JOINED,)),
+        Observer(sees=_idle_by_design, roles=ANY, kinds=(NEVER_JOINED, HOST_PROGRAM_STUCK)),
+    )
+)
+
+
+@adding_for(Leads)
+def _adding_leads(seen: Leads, words: Words, claim: Claim, weighed: Weighed) -> Words:  # noqa: ARG001
+    who = rank_phrase(seen.ranks)
+    said = (
+        f"In {seen.waits:,} calls like this one the others waited for {who} before, "
+        f"{seen.share:.0%} of the time."
+    )
+    words = replace(words, evidence=(said, *words.evidence))
+    return or_else(
+        words, f"{begun(who)} may lead them, and have nothing to do: no request, no work."
+    )
+
+
+@adding_for(SaysIdle)
+def _adding_says_idle(seen: SaysIdle, words: Words, claim: Claim, weighed: Weighed) -> Words:  # noqa: ARG001
+    one = len(seen.ranks) == 1
+    said = f"{subject(seen.ranks)} {'says' if one else 'say'} that {'it is' if one else 'they are'}"
+    for_it = f", and {waits(claim.victims)} for that" if claim.culprits else ""
+    return replace(
+        words,
+        summary=f"{said} idle, waiting for work{for_it}.",
+        evidence=(words.summary, *words.evidence),
+    )
+
+
+@adding_for(Serves)
+def _adding_serves(seen: Serves, words: Words, claim: Claim, weighed: Weighed) -> Words:  # noqa: ARG001
+    place = f"{seen.server.function} ({seen.server.file.rpartition('/')[2]}:{seen.server.line})"
+    said = f"{subject(seen.ranks)} may be idle, waiting for work: a server runs there in {place}."
+    return or_else(words, said)

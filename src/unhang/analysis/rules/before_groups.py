@@ -6,33 +6,25 @@ each rank was told (how many there are, where they meet, which it is) and how fa
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
-from unhang.analysis.claims import Bearing, Claim, Doubt, Observation, Seeing
-from unhang.analysis.lives.elsewhere import ranks_in, sites_of, subjects_of
+from unhang.analysis.claims import Claim, Doubt
 from unhang.analysis.lives.life import Lives
+from unhang.analysis.lives.whereabouts import ranks_in, sites_of, subjects_of
+from unhang.analysis.rules.never_joined import NEVER_JOINED
+from unhang.analysis.rules.not_progressing import PARTLY_FINISHED
+from unhang.analysis.rules.telling import Words, subject, waits, words_for
+from unhang.analysis.rules.told_apart import ASKED, ended_apart, told_apart, twice
 from unhang.analysis.sites import StackBook
 from unhang.analysis.sources.launchers import LauncherLook
 from unhang.analysis.sources.stacks import RankLook
-from unhang.kinds import MEMBERSHIP_MISMATCH, NEVER_JOINED, PARTLY_FINISHED
+from unhang.wording import count_of, printable, rank_phrase
 
-__all__ = [
-    "Asked",
-    "HalfMade",
-    "LeftOver",
-    "NodesAway",
-    "NotAtMeeting",
-    "RankTwice",
-    "ToldApart",
-    "before_groups",
-    "left_over",
-]
+__all__ = ["before_groups"]
 
 _JOINING = "initialising"
-_ABORTED = 128 + 6
 _INIT_RPC = "init_rpc"
 _BEFORE = ("starting", "imported")
 
@@ -55,21 +47,6 @@ class NotAtMeeting(Struct, frozen=True):
     call: str = "init_process_group"
 
 
-class ToldApart(Struct, frozen=True):
-    """Ranks that were told different things: what, and by value who."""
-
-    what: str
-    sides: tuple[tuple[str, tuple[int, ...]], ...]
-
-
-class RankTwice(Struct, frozen=True):
-    """A rank that several processes say they are, and those that nobody is."""
-
-    rank: int
-    pids: tuple[int, ...]
-    nobody: tuple[int, ...]
-
-
 class NodesAway(Struct, frozen=True):
     """Launchers that wait for those of other nodes, and have started no rank."""
 
@@ -86,31 +63,6 @@ class HalfMade(Struct, frozen=True):
     inside: tuple[int, ...]
 
 
-class LeftOver(Observation, frozen=True, kw_only=True):
-    """The file at which ranks meet is one of an earlier run: keys of that are in it.
-
-    Attributes:
-        place: The file.
-        age_s: For how long it had been there when the run began.
-    """
-
-    place: str
-    age_s: int
-
-
-class Asked(Struct, frozen=True):
-    """What ranks were told, by process, as a rule compares it."""
-
-    what: str
-    of: Callable[[RankLook], Hashable]
-
-
-_ASKED = (
-    Asked("meet at different places", lambda look: look.sample.rendezvous),
-    Asked("were told different numbers of ranks", lambda look: look.sample.told_size),
-)
-
-
 def before_groups(lives: Lives, book: StackBook) -> list[Claim]:
     """Claims about ranks that wait to make the first group; none where nobody does."""
     if lives.launchers and not lives.ranks:
@@ -120,33 +72,16 @@ def before_groups(lives: Lives, book: StackBook) -> list[Claim]:
     if len({look.host for look in looks}) > 1:
         return []
     if not joining:
-        return _ended_apart(lives, book)
+        return ended_apart(lives, book)
     joined = [look for look in looks if look.sample.phase == "ready"]
-    if twice := list(_twice(lives, joining, book)):
-        return twice
-    for asked in _ASKED:
-        told = _told_apart(asked, [*joining, *joined], book)
+    if doubles := list(twice(lives, joining, book)):
+        return doubles
+    for asked in ASKED:
+        told = told_apart(asked, [*joining, *joined], book)
         if told is not None:
             return [told]
     missing = list(_missing(lives, looks, joining, book))
     return missing or list(_half_made(joining, joined, book))
-
-
-def left_over(claim: Claim, lives: Lives) -> Iterator[Seeing]:  # noqa: ARG001 - of all claims alike
-    """That ranks have not come out of making the first group, at a file of an earlier run."""
-    looks = [life.look for life in lives.ranks.values() if life.look is not None]
-    old = [look for look in looks if look.sample.leftover_s and look.sample.phase == _JOINING]
-    if old:
-        first = max(old, key=lambda look: look.sample.leftover_s).sample
-        yield (
-            LeftOver(
-                source="stacks",
-                ranks=ranks_in(old),
-                place=first.rendezvous,
-                age_s=first.leftover_s,
-            ),
-            Bearing.LEFT_OVER,
-        )
 
 
 def _half_made(
@@ -173,15 +108,6 @@ def _joins(look: RankLook) -> bool:
     )
 
 
-def _ended_apart(lives: Lives, book: StackBook) -> list[Claim]:
-    """Ranks that were told other numbers of ranks than most, where Gloo has ended one for it."""
-    looks = [life.look for life in lives.ranks.values() if life.look is not None]
-    if not any(look.gone and look.sample.exit_status == _ABORTED for look in looks):
-        return []
-    told = _told_apart(_ASKED[1], looks, book)
-    return [] if told is None else [told.doubted([Doubt.END_UNCLEAR])]
-
-
 def _nodes_away(launchers: Sequence[LauncherLook], book: StackBook) -> Iterator[Claim]:
     """Which nodes have not come, and which ranks they would start, as far as they are numbered."""
     first = launchers[0]
@@ -201,45 +127,6 @@ def _nodes_away(launchers: Sequence[LauncherLook], book: StackBook) -> Iterator[
         culprits=tuple(rank for node in nodes for rank in range(node * each, (node + 1) * each)),
         sites=tuple(site for site in sites if site is not None),
         doubts=(Doubt.NOTHING_SEEN,),
-    )
-
-
-def _twice(lives: Lives, joining: Sequence[RankLook], book: StackBook) -> Iterator[Claim]:
-    size = max(look.sample.told_size for look in joining)
-    for rank, looks in sorted(lives.doubles.items()):
-        nobody = tuple(sorted(set(range(size)) - set(lives.ranks)))
-        yield Claim(
-            kind=MEMBERSHIP_MISMATCH,
-            rests_on="stacks",
-            about=RankTwice(rank, tuple(look.pid for look in looks), nobody),
-            culprits=(rank,),
-            victims=tuple(r for r in ranks_in(joining) if r != rank),
-            subjects=subjects_of(looks),
-            sites=sites_of(looks, "culprit", book),
-        )
-
-
-def _told_apart(asked: Asked, looks: Sequence[RankLook], book: StackBook) -> Claim | None:
-    """Those who were told something else than most; both sides where there is no majority."""
-    sides: defaultdict[Hashable, list[RankLook]] = defaultdict(list)
-    for look in looks:
-        if value := asked.of(look):
-            sides[value].append(look)
-    if len(sides) < 2:  # noqa: PLR2004 - a comparison
-        return None
-    ordered = sorted(sides.items(), key=lambda side: (-len(side[1]), str(side[0])))
-    clear = len(ordered[0][1]) * 2 > len(looks)
-    odd = [look for _, side in ordered[1:] for look in side] if clear else []
-    rest = [look for look in looks if look not in odd]
-    return Claim(
-        kind=MEMBERSHIP_MISMATCH,
-        rests_on="stacks",
-        about=ToldApart(asked.what, tuple((str(v), ranks_in(who)) for v, who in ordered)),
-        culprits=ranks_in(odd),
-        victims=ranks_in(rest),
-        subjects=subjects_of(odd),
-        sites=(*sites_of(odd, "culprit", book), *sites_of(rest, "victim", book)),
-        doubts=() if clear else (Doubt.NO_MAJORITY,),
     )
 
 
@@ -284,3 +171,76 @@ def _doubts(
         yield Doubt.NOTHING_SEEN
     if any(look.moved is not False for look in (*away, *joining)):
         yield Doubt.ONE_MOMENT
+
+
+@words_for(NotAtMeeting)
+def _verdict_of_not_at_meeting(about: NotAtMeeting, claim: Claim) -> Words:
+    verb = "has" if len(claim.culprits) == 1 else "have"
+    who = subject(claim.culprits)
+    where = f", and is {about.away[0].says}" if len(about.away) == 1 else ""
+    if not about.away:
+        where = ": there is no such process here"
+    told = [f"{subject([look.rank])} is {look.says}." for look in about.away]
+    return Words(
+        f"{who} {verb} not come to {about.call}, where {waits(about.waiting)} "
+        f"for {count_of(about.size, 'rank')}"
+        f"{where}.",
+        (
+            *told,
+            *([f"There is no process of {rank_phrase(about.unseen)}."] if about.unseen else []),
+        ),
+        (
+            "It may only be late: what a rank reads or builds before it joins takes its time.",
+            "It may run on a node that was not looked at.",
+        ),
+        ("Compare WORLD_SIZE with the number of processes that were started, on all nodes.",)
+        if not about.away
+        else ("Look at the line where it stands; join the group first and prepare data after it.",),
+    )
+
+
+@words_for(HalfMade)
+def _verdict_of_half_made(about: HalfMade, claim: Claim) -> Words:  # noqa: ARG001
+    verb = "has" if len(about.out) == 1 else "have"
+    still = "does" if len(about.inside) == 1 else "do"
+    return Words(
+        f"All {about.size:,} ranks have come to init_process_group; {rank_phrase(about.out)} "
+        f"{verb} come out of it, and {rank_phrase(about.inside)} {still} not.",
+        ("Nobody is missing: what has not come about is the connections of the group.",),
+        (
+            "Addresses of an attempt before, in a store that outlives it: a restart may do.",
+            "A firewall, or an address that the others do not reach: unhang doctor net.",
+        ),
+        (
+            "Look at what these ranks print of connections: unhang logs.",
+            "After a restart by torchrun: --standalone, or --rdzv-backend c10d, has no old keys.",
+        ),
+    )
+
+
+@words_for(NodesAway)
+def _verdict_of_nodes_away(about: NodesAway, claim: Claim) -> Words:
+    here = count_of(len(about.here), "launcher")
+    verb = "waits" if len(about.here) == 1 else "wait"
+    meetings = sorted({each.meeting for each in about.here})
+    if about.away <= 0:
+        told = " and ".join(printable(meeting) for meeting in meetings)
+        summary = f"{here} {verb} at different places ({told}), and no rank has been started."
+    else:
+        whose = f" ({rank_phrase(claim.culprits)})" if claim.culprits else ""
+        summary = (
+            f"{count_of(about.away, 'node')} of {about.nodes}{whose} "
+            f"{'has' if about.away == 1 else 'have'} not come: {here} {verb} at the rendezvous, "
+            "and no rank has been started."
+        )
+    return Words(
+        summary,
+        tuple(
+            f"pid {each.pid} meets its peers at {printable(each.meeting)}." for each in about.here
+        ),
+        ("The other nodes may be on their way: they may be queued or still starting.",),
+        (
+            "Check that the launcher runs on all nodes, with the same endpoint and id.",
+            "Check that every node reaches that endpoint: unhang doctor net.",
+        ),
+    )

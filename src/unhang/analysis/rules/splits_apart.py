@@ -12,16 +12,18 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 from unhang.analysis.claims import Claim, Doubt
-from unhang.analysis.lives.elsewhere import sites_of
 from unhang.analysis.lives.ended import Ends
 from unhang.analysis.lives.life import Lives
+from unhang.analysis.lives.whereabouts import sites_of
+from unhang.analysis.rules.call_mismatch import SPLIT_MISMATCH
+from unhang.analysis.rules.telling import Words, words_for
 from unhang.analysis.sites import StackBook
 from unhang.analysis.sources.exits import SIGNAL_BASE
 from unhang.analysis.sources.logs import Message
 from unhang.analysis.state.ops import rule_of
-from unhang.kinds import SPLIT_MISMATCH
+from unhang.wording import count_of, rank_phrase
 
-__all__ = ["PartUnfit", "aborted", "bytes_told", "may_differ", "splits_apart"]
+__all__ = ["aborted", "bytes_told", "may_differ", "splits_apart"]
 
 _ABORTED = SIGNAL_BASE + 6
 
@@ -77,4 +79,21 @@ def splits_apart(message: Message, ends: Ends, lives: Lives, book: StackBook) ->
         op=op,
         sites=tuple(sites_of(lives.looks_at(ranks), "victim", book)),
         doubts=(Doubt.NO_MAJORITY,),
+    )
+
+
+@words_for(PartUnfit)
+def _verdict_of_part_unfit(about: PartUnfit, claim: Claim) -> Words:  # noqa: ARG001
+    senders = rank_phrase(about.senders)
+    one_of = senders if len(about.senders) == 1 else f"one of {senders}"
+    return Words(
+        f"Splits of {about.op} do not fit: {one_of} sent rank {about.receiver} "
+        f"{count_of(about.sent, 'byte')}, and that expected {about.room:,}.",
+        (
+            f"Gloo told so when it ended rank {about.receiver}, which received.",
+            "Its sizes may rightly differ by rank, so none is odd; either side may be wrong.",
+        ),
+        actions=(
+            "Print both splits before this line: what i sends to j must be what j expects from i.",
+        ),
     )

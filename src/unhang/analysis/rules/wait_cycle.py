@@ -1,4 +1,4 @@
-"""Claims about circles: ranks that wait for each other, so that none of them can go on.
+"""Ranks that wait for each other in a circle, so that none of them can go on.
 
 The circle is told as a loop, "rank a waits in X for rank b, which waits in Y for rank a", with both
 call sites. No single rank is blamed, unless one alone is in every loop: among those who keep the
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Final
 
 import numpy as np
 import rustworkx as rx
@@ -18,16 +19,53 @@ from msgspec import Struct
 from unhang.analysis.claims import Claim, Doubt
 from unhang.analysis.matching.roots import Root
 from unhang.analysis.matching.wait_graph import Edge, Edges
+from unhang.analysis.rules.telling import Words, subject, words_for
 from unhang.analysis.situation import Situation
 from unhang.analysis.state.columns import Ints
 from unhang.analysis.state.progress import Known
-from unhang.kinds import P2P_CYCLE, WAIT_CYCLE
+from unhang.kinds import Kind, Trait
 from unhang.report import Wait
+from unhang.wording import count_of
 
-__all__ = ["Circle", "explain_cycle"]
+__all__ = ["P2P_CYCLE", "WAIT_CYCLE", "Circle", "explain_cycle"]
 
+WAIT_CYCLE: Final = Kind(
+    "UH301",
+    "wait-cycle",
+    "deadlock",
+    "Groups entered in crossed order: a deadlock among ranks.",
+    traits=Trait.OF_NOW,
+    alternatives=(
+        "One side may have skipped the call in which the other waits, rather than swapped it.",
+    ),
+    actions=(
+        "Issue calls of different groups in one order on all ranks.",
+        "Where groups overlap on a GPU, do not leave calls of both in flight at once.",
+    ),
+)
+P2P_CYCLE: Final = Kind(
+    "UH303",
+    "p2p-cycle",
+    "deadlock",
+    "Sends and receives wait for each other in a circle.",
+    traits=Trait.OF_NOW,
+    actions=(
+        "Let one side of each pair send first, or use batch_isend_irecv for both directions.",
+    ),
+)
+
+_MOST_WAITS = 4
 _MOST_TRIED = 32
 _MOST_SHOWN = 4
+_THREADS = (
+    "Communicators in flight at once on one device ({groups}): threads of the program may race for "
+    "it, so that their order is chance."
+)
+_HOST_ORDER = (
+    "NCCL_LAUNCH_ORDER_IMPLICIT=1 (NCCL 2.26 and later) or CUDA_DEVICE_MAX_CONNECTIONS=1 launch in "
+    "the order of the host: they help once that is the same on all ranks. Where several threads "
+    "call, NCCL_LAUNCH_RACE_FATAL=1 tells of it."
+)
 
 
 class Circle(Struct, frozen=True):
@@ -183,3 +221,27 @@ def _way_back(ways: dict[int, list[int]], start: int) -> list[int]:
                 came_from[target] = node
                 queue.append(target)
     return [start]
+
+
+@words_for(Circle)
+def _verdict_of_circle(about: Circle, claim: Claim) -> Words:
+    loop = "; ".join(
+        f"rank {wait.waiter} waits in {wait.call} for rank {wait.target}"
+        for wait in claim.waits[:_MOST_WAITS]
+    )
+    order = (
+        "Each side has queued the other's call behind its own: the order is crossed."
+        if about.crossed
+        else "Each side is in its own call and has not made the other's yet."
+    )
+    calls, groups = count_of(about.n_calls, "call"), count_of(about.n_groups, "group")
+    alone = f" {subject(about.breaking)} alone is in every loop of it." if about.breaking else ""
+    why = ("The others keep an order in which they do not wait in a circle.",)
+    races = (_THREADS.format(groups=", ".join(about.at_once)),) if about.at_once else ()
+    skipped = () if about.crossed else claim.kind.alternatives
+    return Words(
+        f"{subject(about.ranks)} wait for each other in a circle: {loop}.{alone}",
+        (order, *(why if about.breaking else ()), f"{calls} of {groups} wait for each other."),
+        alternatives=(*skipped, *races),
+        actions=(*claim.kind.actions, *((_HOST_ORDER,) if about.at_once else ())),
+    )

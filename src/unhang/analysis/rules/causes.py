@@ -16,32 +16,31 @@ from msgspec.structs import replace
 from unhang.analysis.claims import Claim, Doubt
 from unhang.analysis.divergence.across_groups import divergence_from_role
 from unhang.analysis.divergence.by_step import step_break_of
+from unhang.analysis.divergence.counterparts import is_asked_for, would_meet
 from unhang.analysis.divergence.in_group import Divergence, divergence_of, made_alone
 from unhang.analysis.divergence.programs import RankPrograms
 from unhang.analysis.divergence.rhythm import Break, break_of, break_without, turn_break_of
-from unhang.analysis.findings.deadlock import Circle, explain_cycle
-from unhang.analysis.findings.disagreement import (
-    Membership,
-    explain_disagreement,
-    explain_membership,
-    memberships,
-)
-from unhang.analysis.findings.exchanges import (
-    PairMismatch,
-    explain_pair_mismatch,
-    explain_wrong_peer,
-    is_asked_for,
-    pair_mismatches,
-    would_meet,
-    wrong_peers,
-)
 from unhang.analysis.findings.flight import in_flight
-from unhang.analysis.findings.missing import explain_absent
-from unhang.analysis.findings.skipped import explain_divergence, explain_left_order
-from unhang.analysis.findings.stalled import explain_joined, has_stopped_device
 from unhang.analysis.matching.collectives import Disagreement
 from unhang.analysis.matching.roots import Root
 from unhang.analysis.matching.wait_graph import Edge
+from unhang.analysis.rules.call_mismatch import explain_disagreement
+from unhang.analysis.rules.device_behind import has_stopped_device
+from unhang.analysis.rules.inside_enqueue import explain_inside_enqueue
+from unhang.analysis.rules.membership_mismatch import Membership, explain_membership, memberships
+from unhang.analysis.rules.never_joined import explain_never_joined
+from unhang.analysis.rules.not_progressing import explain_joined
+from unhang.analysis.rules.p2p_mismatch import (
+    PairMismatch,
+    explain_pair_mismatch,
+    explain_wrong_peer,
+    pair_mismatches,
+    wrong_peers,
+)
+from unhang.analysis.rules.p2p_unmatched import explain_unpaired
+from unhang.analysis.rules.silent_rank import explain_silent
+from unhang.analysis.rules.skipped_call import explain_divergence, explain_left_order
+from unhang.analysis.rules.wait_cycle import Circle, explain_cycle
 from unhang.analysis.situation import Situation
 from unhang.analysis.state.columns import distinct
 
@@ -200,17 +199,28 @@ def _of_absent(situation: Situation, programs: RankPrograms, root: Root) -> Iter
         if alone:
             divergence = made_alone(programs, call)
         if divergence is not None and divergence.shift:
-            symptom = explain_absent(situation, root)
+            symptom = _explain_absent(situation, root)
             claim = explain_divergence(situation, divergence, call, symptom, root.ranks)
             yield claim.doubted([Doubt.MADE_ALONE] if alone else [])
             waiting_parted = not set(root.ranks) & set(divergence.suspects)
             parted = root.ranks if waiting_parted else divergence.suspects
             left = replace(root, ranks=tuple(r for r in root.ranks if r not in parted))
     if left.ranks:
-        told = explain_absent(situation, left)
+        told = _explain_absent(situation, left)
         if not told.culprits:
             yield from _in_other_calls(situation, left)
         yield told
+
+
+def _explain_absent(situation: Situation, root: Root) -> Claim:
+    """Explain a root made of ranks that wait for nobody."""
+    if root.edge == Edge.UNKNOWN:
+        return explain_silent(situation, root)
+    if root.edge == Edge.NOT_LAUNCHED:
+        return explain_inside_enqueue(situation, root)
+    if root.edge in (Edge.UNPAIRED, Edge.ANY_SOURCE):
+        return explain_unpaired(situation, root)
+    return explain_never_joined(situation, root)
 
 
 def _in_other_calls(situation: Situation, root: Root) -> Iterator[Claim]:
@@ -220,7 +230,7 @@ def _in_other_calls(situation: Situation, root: Root) -> Iterator[Claim]:
     here &= ~np.isin(blame.waiting_call, root.waiting_calls)
     for call in distinct(blame.waiting_call[here]).tolist()[:_MAX_COMPARED]:
         ranks = tuple(distinct(blame.rank[here & (blame.waiting_call == call)]).tolist())
-        claim = explain_absent(situation, replace(root, ranks=ranks, waiting_calls=(call,)))
+        claim = _explain_absent(situation, replace(root, ranks=ranks, waiting_calls=(call,)))
         if claim.culprits:
             yield claim
 

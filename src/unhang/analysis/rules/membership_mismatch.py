@@ -1,140 +1,41 @@
-"""Claims about members that disagree: about one call, or about who is in a group.
+"""Groups of one name about whose members ranks disagree.
 
-Of a call the majority is right; without one both sides are told and neither is blamed. Where groups
-of one name and description share members but are not the same, each known by other ranks, somebody
-called new_group with other ranks than the rest. Replicas use the same names for groups without
-common members, which is no disagreement.
+Where groups of one name and description share members but are not the same, each known by other
+ranks, some called new_group with other ranks than the rest. Replicas use the same names for groups
+without common members, which is no disagreement.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 from msgspec import Struct
 
 from unhang.analysis.claims import Claim, Doubt
-from unhang.analysis.matching.collectives import Disagreement, Side
+from unhang.analysis.rules.telling import Words, subject, words_for
 from unhang.analysis.situation import Situation
-from unhang.analysis.state.columns import Ints
 from unhang.analysis.state.index import Evidence
-from unhang.kinds import MEMBERSHIP_MISMATCH, OP_MISMATCH
+from unhang.kinds import Kind, Trait
 from unhang.model import Group
-from unhang.report import CallSide, GroupRef
+from unhang.report import GroupRef
+from unhang.wording import rank_phrase
 
-__all__ = [
-    "CallSaid",
-    "MembersDiffer",
-    "MembersDisagree",
-    "Membership",
-    "Version",
-    "explain_disagreement",
-    "explain_membership",
-    "memberships",
-]
+__all__ = ["MEMBERSHIP_MISMATCH", "Membership", "explain_membership", "memberships"]
 
-_MOST_SIDES = 8
-_MOST_SITES = 6
+MEMBERSHIP_MISMATCH: Final = Kind(
+    "UH205",
+    "membership-mismatch",
+    "disagreement",
+    "Ranks disagree about who is in a group.",
+    traits=Trait.OF_NOW,
+    alternatives=("new_group called with other ranks, or in another order, on some ranks.",),
+    actions=("Make every rank call new_group with the same ranks in the same order.",),
+)
+
 _MOST_VERSIONS = 6
-
-
-# ------------------------------------------------------------------ about one call
-
-
-class CallSaid(Struct, frozen=True):
-    """The operation that some ranks called."""
-
-    ranks: tuple[int, ...]
-    op: str
-
-
-class MembersDisagree(Struct, frozen=True):
-    """What members of one call disagree about.
-
-    Attributes:
-        call: Name of the call, by one of its sides.
-        group: Label of the group.
-        sides: Largest first.
-        majority: The right side; empty where no side has more than half of the members.
-        totals: Elements sent and received in all, where these do not agree.
-        roots: Ranks that took the call as its root, where these are not just one.
-        ended: How many such calls of the group have ended all the same; 0 for one that has not.
-    """
-
-    call: str
-    group: str
-    sides: tuple[CallSaid, ...]
-    majority: tuple[int, ...]
-    totals: tuple[int, int] | None
-    roots: tuple[int, ...] | None = None
-    ended: int = 0
-
-
-def explain_disagreement(situation: Situation, found: Disagreement) -> Claim:
-    """Explain a call about which its members disagree."""
-    call, culprits = found.waiting_call, set(found.odd_ranks)
-    distance = situation.graph.reaching(np.asarray([situation.graph.n_ranks + call], np.int64))
-    involved = {rank for side in found.sides for rank in side.ranks}
-    majority = found.majority or found.sides[0]
-    return Claim(
-        kind=found.kind,
-        about=_disagree(situation, found),
-        culprits=found.odd_ranks,
-        victims=tuple(sorted({*situation.victims(distance), *involved} - culprits)),
-        group=situation.group_ref(call),
-        seq=situation.seq(call),
-        op=_op_of(situation, majority) if found.kind == OP_MISMATCH else situation.op(call),
-        calls=tuple(_sides(situation, found)),
-        waits=situation.chain(distance),
-        sites=tuple(
-            site
-            for side in found.sides[:_MOST_SITES]
-            for site in situation.book.sites_of_rows(
-                _rows(situation, call, side),
-                "culprit" if set(side.ranks) <= culprits else "victim",
-            )
-        ),
-        doubts=(
-            *situation.doubts_of_members(call),
-            *(() if found.majority else (Doubt.NO_MAJORITY,)),
-            *(() if found.of_all or not found.majority else (Doubt.MAJORITY_OF_SEEN,)),
-            *(() if found.roots is None or not found.majority else (Doubt.BY_HABIT,)),
-        ),
-    )
-
-
-def _disagree(situation: Situation, found: Disagreement) -> MembersDisagree:
-    return MembersDisagree(
-        call=situation.label(found.waiting_call),
-        group=situation.group(found.waiting_call).label,
-        sides=tuple(CallSaid(side.ranks, _op_of(situation, side)) for side in found.sides),
-        majority=found.majority.ranks if found.majority else (),
-        totals=found.totals,
-        roots=found.roots,
-    )
-
-
-def _op_of(situation: Situation, side: Side) -> str:
-    case = situation.evidence.case
-    return case.names[int(case.calls.name[side.row])].op
-
-
-def _rows(situation: Situation, call: int, side: Side) -> Ints:
-    rows = situation.matched.of(call)
-    return rows[np.isin(situation.evidence.case.calls.rank[rows], side.ranks)]
-
-
-def _sides(situation: Situation, found: Disagreement) -> list[CallSide]:
-    culprits = set(found.odd_ranks)
-    ordered = sorted(found.sides[:_MOST_SIDES], key=lambda side: not set(side.ranks) <= culprits)
-    return [
-        situation.side(side.ranks, side.row, "culprit" if set(side.ranks) <= culprits else "peer")
-        for side in ordered
-    ]
-
-
-# ------------------------------------------------------------------ about who is in a group
 
 
 class Membership(Struct, frozen=True):
@@ -252,3 +153,16 @@ def _waiting_calls(situation: Situation, found: Membership) -> list[int]:
     group_of = situation.evidence.group_of
     channels = situation.heads.channel.tolist()
     return [call for call, channel in enumerate(channels) if group_of(channel) in found.groups]
+
+
+@words_for(MembersDiffer)
+def _verdict_of_members_differ(about: MembersDiffer, claim: Claim) -> Words:  # noqa: ARG001 - the facts say it all
+    first = about.versions[0]
+    return Words(
+        f"{subject(about.accused)} and {rank_phrase(first.knowers)} disagree about who is in "
+        f"{about.group}.",
+        tuple(
+            f"{subject(version.knowers)}: {rank_phrase(version.members)} are in it."
+            for version in about.versions
+        ),
+    )
