@@ -1,6 +1,6 @@
 """The catalogue of finding kinds: everything that is known of a kind, whatever case it is found in.
 
-A new kind stands in the file of its finding (`unhang.analysis.rules`), older ones are rows here.
+A kind stands in the file of its finding (`unhang.analysis.rules`); those of several are rows here.
 Rules make claims of it; what asks what a kind is like (does it explain an absence, may a bad node
 be behind it) asks for a trait. No other module holds a set of codes. Log rules and the doctor's
 checks are rows of tables and carry their `Kind` there; `unhang.catalogue` knows all of them.
@@ -68,6 +68,10 @@ class Trait(Flag):
     """One mistake shows in several places: told once, victims together."""
     ENDING = auto()
     """It says that a process ended, and no more."""
+    ENDED = auto()
+    """Its culprits' processes are gone: whatever else is said of these ranks comes of that."""
+    SIZES = auto()
+    """It is about sizes of one call, which heartbeats know even of a rank that left no dump."""
     COUNTERS = auto()
     """Its line tells at which call of a group a rank was."""
     REPORTED_LATER = auto()
@@ -144,21 +148,6 @@ class Kind:
 
 ABSENT: Final = Trait.ABSENCE | Trait.AWAITED | Trait.MAY_COME | Trait.FROM_FAILURE | Trait.OF_NOW
 
-RANK_ENDED: Final = Kind(
-    "UH106",
-    "rank-ended",
-    "failure",
-    "A rank's process ended, by a signal, an error or an early exit, while its peers went on.",
-    traits=Trait.FROM_FAILURE | Trait.FROM_BAD_NODE,
-)
-IDLE: Final = Kind(
-    "UH601",
-    "idle",
-    "evidence",
-    "No call is in flight anywhere: idle or finished.",
-    role="observation",
-    traits=Trait.OPEN | Trait.NOTHING_FOUND,
-)
 FIRST_FAILURE: Final = Kind(
     "UH700",
     "first-failure",
@@ -182,8 +171,6 @@ INSUFFICIENT_EVIDENCE: Final = Kind(
 
 
 _ALL: Final = (
-    RANK_ENDED,
-    IDLE,
     FIRST_FAILURE,
     INSUFFICIENT_EVIDENCE,
 )

@@ -126,6 +126,10 @@ class Observation(Struct, frozen=True, kw_only=True):
     host: str = ""
     time_ns: int = 0
 
+    def is_same(self, other: Observation) -> bool:
+        """Whether the other one tells of the same event."""
+        return self is other
+
 
 class Stance(Enum):
     """What an observation is for a claim."""
@@ -295,7 +299,12 @@ class Claim(Struct, frozen=True, kw_only=True):
 
     def knows(self, observation: Observation) -> bool:
         """Whether it was weighed with this observation."""
-        return any(each.observation is observation for each in self.weighed)
+        return any(each.observation.is_same(observation) for each in self.weighed)
+
+    @property
+    def observed(self) -> Observation | None:
+        """What it is about, where that was observed rather than concluded."""
+        return self.about if isinstance(self.about, Observation) else None
 
     @property
     def pausing(self) -> tuple[int, ...]:

@@ -25,14 +25,16 @@ from unhang.analysis.lives.whereabouts import (
     sites_of,
     subjects_of,
 )
+from unhang.analysis.rules.idle import IDLE
 from unhang.analysis.rules.never_joined import NEVER_JOINED
 from unhang.analysis.rules.not_progressing import JOINED_NOT_PROGRESSING
+from unhang.analysis.rules.rank_ended import RANK_ENDED
 from unhang.analysis.rules.rule import Rule, Unless, When
 from unhang.analysis.rules.telling import MOVES, Words, begun, subject, words_for
 from unhang.analysis.rules.telling_looks import actions, doing, sentences, unchanged
 from unhang.analysis.sites import StackBook
 from unhang.analysis.sources.stacks import RankLook, at_site
-from unhang.kinds import IDLE, INSUFFICIENT_EVIDENCE, RANK_ENDED, Kind, Trait
+from unhang.kinds import INSUFFICIENT_EVIDENCE, Kind, Trait
 from unhang.report import CallSide
 from unhang.wording import count_of, rank_phrase
 

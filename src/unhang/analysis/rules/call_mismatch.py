@@ -48,7 +48,7 @@ SHAPE_MISMATCH: Final = Kind(
     "shape-mismatch",
     "disagreement",
     "Members disagree about the shapes of one call.",
-    traits=Trait.OF_NOW,
+    traits=Trait.OF_NOW | Trait.SIZES,
     alternatives=(
         "A call that one side skipped or repeated earlier makes unlike calls meet here.",
         "Batches of uneven size, or a last batch that was not dropped on one rank only.",

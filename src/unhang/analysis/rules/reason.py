@@ -55,7 +55,7 @@ class Explanation(Struct, frozen=True):
 
     Attributes:
         why: How the one comes of the other.
-        kind, trait: Of this kind, of kinds with this trait; of all where neither is given.
+        trait: Of kinds with this trait; of all where none is given.
         hands_on: What the reason takes from the claim: who waits, and where it tells of no call or
             place itself, those.
     """
@@ -63,14 +63,12 @@ class Explanation(Struct, frozen=True):
     because: Because
     among: Among
     why: str
-    kind: Kind | None = None
     trait: Trait = Trait.NONE
     hands_on: tuple[str, ...] = ("victims",)
 
     def holds(self, claim: Blaming, ranks: Collection[int]) -> bool:
         """Whether it explains this cause, being about these ranks."""
-        fits = self.kind is None or claim.kind == self.kind
-        return fits and claim.kind.has(self.trait) and _lie(self.among, claim.culprits, ranks)
+        return claim.kind.has(self.trait) and _lie(self.among, claim.culprits, ranks)
 
 
 class Reason(Struct, frozen=True):

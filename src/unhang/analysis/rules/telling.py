@@ -15,6 +15,7 @@ from unhang.analysis.claims import Claim, Observation, Weighed
 from unhang.wording import rank_phrase
 
 __all__ = [
+    "MORE_MEMORY",
     "MOVES",
     "Words",
     "adding_for",
@@ -47,6 +48,14 @@ class Words(Struct, frozen=True):
 
 MOVES: Final = (
     "It may only be slow, and come: then give the others no call to wait in while one rank works."
+)
+
+MORE_MEMORY: Final = (
+    (
+        "Raise the limit where it was set: memory.high or memory.max of the cgroup, docker"
+        " --memory, resources.limits in Kubernetes, --mem in SLURM."
+    ),
+    "Or hold less: fewer workers of the data loader, smaller caches, no swap in use.",
 )
 
 _Facts = TypeVar("_Facts")

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from unhang.analysis.case_facts import CaseFacts
 from unhang.analysis.claims import (
     Bearing,
     Because,
@@ -21,57 +24,45 @@ from unhang.analysis.claims import (
     Observation,
     Reason,
     Seeing,
+    Stance,
+    Weighed,
     confidence_of,
 )
-from unhang.analysis.lives.ended import Ended
+from unhang.analysis.rules.idle import IDLE
+from unhang.analysis.rules.rank_ended import RANK_ENDED, Ended
+from unhang.analysis.rules.rule import Observer, Rule
+from unhang.analysis.rules.telling import Words, adding_for, all_words_of, merged, words_for
 from unhang.analysis.sources.logs import Failure, Message, Said
-from unhang.kinds import (
-    IDLE,
-    INSUFFICIENT_EVIDENCE,
-    RANK_ENDED,
-    Trait,
-)
+from unhang.kinds import Trait
 from unhang.model import Frame, LogEvent
 from unhang.report import Site, Subject
+from unhang.wording import printable, rank_phrase
+
+if TYPE_CHECKING:
+    from unhang.logs.failure import FailureGroup
+    from unhang.logs.rules import LogRule
 
 __all__ = [
-    "Finished",
-    "SaidBeside",
-    "Unexplained",
-    "all_finished",
+    "MAX_BESIDES",
+    "RULE",
+    "SHOWN",
+    "beside",
     "besides",
     "failures",
-    "unexplained",
+    "quoted",
     "with_last_line",
 ]
 
 MAX_BESIDES = 12
+SHOWN = 160
+SHOWN_WHOLE = 2_400
+_MOST = 4
 
 
 class SaidBeside(Struct, frozen=True):
     """A message beside the verdict."""
 
     message: Message
-
-
-class Unexplained(Struct, frozen=True):
-    """Something went wrong, and no rule says why.
-
-    Attributes:
-        errors: Lines that mark themselves as errors.
-        effect: What followed from a failure that is not in the logs.
-        last: The last line that tells of trouble.
-        new: Lines that a good run never wrote.
-        standing: A serving engine that makes no token.
-        waiters: Messages of who waited until a time-out, each with its ranks.
-    """
-
-    errors: tuple[LogEvent, ...]
-    effect: LogEvent | None
-    last: LogEvent
-    new: tuple[LogEvent, ...] = ()
-    standing: LogEvent | None = None
-    waiters: tuple[Message, ...] = ()
 
 
 class Finished(Observation, frozen=True, kw_only=True):
@@ -98,11 +89,15 @@ def with_last_line(claim: Claim, told: Iterable[Claim]) -> Claim:
     return claim
 
 
-def all_finished(claim: Claim, idle: Claim | None) -> Iterator[Seeing]:
+def _all_finished(claim: Claim, facts: CaseFacts) -> Iterator[Seeing]:
     """That by the dumps no rank waits, for a failure that explains nothing."""
+    idle = facts.idle
     sure = idle is not None and idle.kind is IDLE and confidence_of(idle) == "high"
     if sure and isinstance(claim.about, Failure) and not claim.explains:
         yield Finished(source="dumps"), Bearing.ALL_FINISHED
+
+
+RULE: Final = Rule(observers=(Observer(sees=_all_finished, apart="dumps"),))
 
 
 def _of_anybody(failure: Failure) -> bool:
@@ -198,7 +193,7 @@ def besides(said: Said, joined: Sequence[Claim]) -> list[Claim]:
         said: All that the logs say.
         joined: What is claimed already, the lead first.
     """
-    if any(isinstance(claim.about, Unexplained) for claim in joined):
+    if any(claim.kind.has(Trait.UNDECIDED) and claim.rests_on == "logs" for claim in joined):
         return []  # all that is recognised is told with it
     lead = tuple(joined[:1]) if any(claim.is_cause for claim in joined) else ()
     told = _told_among(said.failures, joined)
@@ -206,12 +201,12 @@ def besides(said: Said, joined: Sequence[Claim]) -> list[Claim]:
     at = next((i for i, f in enumerate(said.failures) if told and f.group is told.group), -1)
     found = [
         *(
-            _beside(failure, lead if leads and i > at else ())
+            beside(failure, lead if leads and i > at else ())
             for i, failure in enumerate(said.failures)
             if i != at
         ),
         *(
-            _beside(message, lead if message.group.first.role == "consequence" else ())
+            beside(message, lead if message.group.first.role == "consequence" else ())
             for message in said.effects
         ),
     ]
@@ -238,7 +233,8 @@ def _tells(first: Claim, failure: Failure) -> bool:
     return first.is_cause and (first.kind == failure.kind or ended)
 
 
-def _beside(message: Message, reason: tuple[Claim, ...]) -> Claim:
+def beside(message: Message, reason: tuple[Claim, ...]) -> Claim:
+    """A message beside the verdict, as a consequence of a claim if one is given."""
     follows = reason or message.group.first.role == "consequence"
     return Claim(
         kind=message.kind,
@@ -251,24 +247,171 @@ def _beside(message: Message, reason: tuple[Claim, ...]) -> Claim:
     )
 
 
-def unexplained(said: Said) -> Iterator[Claim]:
-    """That something went wrong, and no rule says why; with all that is recognised."""
-    from unhang.logs.novelty import NEW_LINE
+def _rule_of(event: LogEvent) -> LogRule | None:
+    from unhang.logs.rules import rule_of
 
-    if not said.trouble or said.failures:
-        return
-    effect = next((event for event in said.trouble if event.role == "consequence"), None)
-    new = tuple(event for event in said.events if event.code == NEW_LINE.code)
-    about = Unexplained(
-        errors=said.errors,
-        effect=effect,
-        last=said.trouble[-1],
-        new=new,
-        standing=said.standing,
-        waiters=tuple(said.waiters),
+    return rule_of(event.code)
+
+
+def _unreached(group: FailureGroup) -> str:
+    from unhang.logs.addresses import UNREACHED_BY
+
+    return group.first.fields.get(UNREACHED_BY, "")
+
+
+@cache
+def _reported_later() -> LogRule | None:
+    from unhang.logs.rules import RULES
+
+    return next((rule for rule in RULES if Trait.REPORTED_LATER in rule.traits), None)
+
+
+def quoted(event: LogEvent) -> str:
+    """Where a line stands and what it says; one that tells two sides is not cut."""
+    rule = _rule_of(event)
+    whole = rule is not None and rule.blames == "nobody"
+    return f"{event.source}: {event.text[: SHOWN_WHOLE if whole else SHOWN]}"
+
+
+def _who(group: FailureGroup) -> str:
+    if group.ranks:
+        return rank_phrase(group.ranks)
+    if "pci" in group.first.fields:
+        return f"the device at PCI {group.first.fields['pci']}"
+    return group.first.host or "a process whose rank the log does not tell"
+
+
+# ------------------------------------------------------------------ words
+
+
+_WHOSE: Final = {
+    True: "Its log says the same",
+    False: "The log does not say whose failure this was, and only this rank ended so",
+}
+
+
+@words_for(Failure)
+def _verdict_of_failure(failure: Failure, claim: Claim) -> Words:
+    return _leading(failure, claim) if claim.explains else _alone(failure, claim)
+
+
+def _alone(failure: Failure, claim: Claim) -> Words:
+    group, rule = failure.group, _rule_of(failure.group.first)
+    named = claim.culprits and not group.ranks
+    who = rank_phrase(claim.culprits) if named else _who(group)
+    who = "every rank" if failure.everybody else who
+    who = f"a thread of {who}" if failure.thread else who
+    of = "that of" if named or rule is None or rule.blames == "writer" else "told by"
+    return Words(
+        f"The first failure in the logs is {of} {who}: {group.first.text[:SHOWN]}",
+        (quoted(group.first), claim.kind.meaning, *_more(failure)),
+        tuple(_others(failure)),
     )
-    yield Claim(
-        rests_on="logs", kind=INSUFFICIENT_EVIDENCE, about=about, doubts=(Doubt.NOBODY_NAMED,)
+
+
+def _more(failure: Failure) -> Iterator[str]:
+    group = failure.group
+    if failure.everybody:
+        yield "Every rank prints this message, so it blames none of them."
+    number = group.first.fields.get("before") or group.first.fields.get("xid", "")
+    if number.isdigit():
+        from unhang.logs.rules.xids import XIDS
+
+        if int(number) in XIDS:
+            yield f"Xid {number}: {XIDS[int(number)]}."
+    switch = group.first.fields.get("sxid", "")
+    if switch.isdigit():
+        from unhang.logs.rules.sxids import SXIDS
+
+        if int(switch) in SXIDS:
+            yield f"SXid {switch}: {SXIDS[int(switch)]}."
+    if address := _unreached(group):
+        yield f"Another host could not reach that address: {address}"
+    if failure.reported_later and (rule := _reported_later()):
+        # The line shown is not the one at fault.
+        yield f"{rule.meaning} {rule.action}"
+    for rank, code in failure.blamed:
+        ended = f", which ended with exit code {code}" if code else ""
+        yield f"torchelastic blames rank {rank}{ended}: it saw that one end first."
+
+
+def _others(failure: Failure) -> Iterator[str]:
+    if failure.earlier:
+        yield f"An earlier failure in the logs: {quoted(failure.earlier.first)}"
+    for group in failure.rivals[:_MOST]:
+        yield f"{_who(group)} printed at about the same time: {group.first.text[:SHOWN]}"
+
+
+def _leading(failure: Failure, claim: Claim) -> Words:
+    """A failure with the waiting that it explains."""
+    own, main = all_words_of(replace(claim, explains=(), weighed=())), all_words_of(claim.main)
+    reason, waiting = _reason(failure, claim), _waiting(claim, main.summary)
+    return Words(
+        f"{reason[:1].upper()}{reason[1:]}; {waiting}",
+        (
+            *(f"Log: {sentence}" for sentence in own.evidence[:1]),
+            *own.evidence[1:],
+            *(f"Dumps: {all_words_of(each).summary}" for each in claim.explains[:_MOST]),
+            *(() if claim.main.kind is RANK_ENDED else main.evidence),
+        ),
+        own.alternatives,
+        merged(own.actions, main.actions),
     )
-    known = [_beside(message, ()) for message in (*said.effects, *said.recognised)]
-    yield from known[: MAX_BESIDES - 1]
+
+
+def _reason(failure: Failure, claim: Claim) -> str:
+    """What failed: the log's own words after its rank, or after whom it names."""
+    who = rank_phrase(claim.culprits) if claim.culprits else "a process of unknown rank"
+    who = f"a thread of {who}" if failure.thread else who
+    does = f"{who} failed first, by its log"
+    group = failure.group
+    if failure.names_others:
+        does = f"the log{f' of {rank_phrase(group.ranks)}' if group.ranks else ''} names {who}"
+    where, fields = "", group.first.fields
+    if "file" in fields and fields.get("line", "").isdigit():
+        file = printable(fields["file"].rpartition("/")[2])
+        where = f" at {printable(fields['function'])} ({file}:{int(fields['line'])})"
+    return f"{does}: {printable(group.first.text[:SHOWN], SHOWN)}{where}"
+
+
+def _waiting(claim: Claim, main: str) -> str:
+    if not claim.victims:
+        return f"{main[:1].lower()}{main[1:]}"
+    if not claim.op:
+        return f"{rank_phrase(claim.victims)} wait for it, or failed after it."
+    call = claim.op if claim.seq is None else f"{claim.op} #{claim.seq}"
+    verb = "waits" if len(claim.victims) == 1 else "wait"
+    return f"{rank_phrase(claim.victims)} {verb} in {call}."
+
+
+@adding_for(Failure)
+def _adding_failure(failure: Failure, words: Words, claim: Claim, weighed: Weighed) -> Words:  # noqa: ARG001
+    line = quoted(failure.group.first)
+    if weighed.stance is Stance.SUPPORTS:
+        return replace(
+            words,
+            evidence=(*words.evidence, f"{_WHOSE[bool(failure.culprits)]}: {line}"),
+            actions=merged(words.actions, failure.kind.actions),
+        )
+    said = f"the logs' first failure is another one: {line}"
+    if weighed.stance is Stance.CONTRADICTS:
+        return replace(words, evidence=(*words.evidence, f"Sources disagree: {said}"))
+    return replace(words, alternatives=(*(words.alternatives or ()), said))
+
+
+@adding_for(Finished)
+def _adding_finished(seen: Finished, words: Words, claim: Claim, weighed: Weighed) -> Words:  # noqa: ARG001
+    return words
+
+
+# ------------------------------------------------------------------ other messages
+
+
+@words_for(SaidBeside)
+def _verdict_of_said_beside(about: SaidBeside, claim: Claim) -> Words:
+    group = about.message.group
+    return Words(
+        f"{_who(group)}: {group.first.text[:SHOWN]}",
+        (f"{group.first.source} ({group.count} times)", claim.kind.meaning),
+        (),
+    )

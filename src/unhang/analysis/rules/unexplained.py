@@ -1,31 +1,80 @@
-"""Words for logs that tell of trouble and not why: what is there, and what lacks.
+"""Logs that tell of trouble and not why: what is there, and what lacks.
 
 Who waited is a witness: it is told for what, and who printed no such line.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
+from typing import Final
 
-from msgspec.structs import replace
+from msgspec import Struct
 
-from unhang.analysis.claims import Claim, Weighed
-from unhang.analysis.lives.failed import Unexplained
-from unhang.analysis.rules.telling import Words, adding_for, words_for
+from unhang.analysis.claims import Claim, Doubt
+from unhang.analysis.rules.first_failure import MAX_BESIDES, SHOWN, beside, quoted
+from unhang.analysis.rules.rule import Rule, Unless, When
+from unhang.analysis.rules.telling import Words, words_for
 from unhang.analysis.rules.watchdog_counters import ranks_not_heard, silent_among
-from unhang.analysis.sources.known_versions import Faulty
-from unhang.analysis.sources.logs import Message
-from unhang.analysis.words.logs import SHOWN, quoted
+from unhang.analysis.sources.logs import Message, Said
 from unhang.catalogue import kind_of
+from unhang.kinds import INSUFFICIENT_EVIDENCE
 from unhang.model import LogEvent
-from unhang.wording import count_of, printable, rank_phrase
+from unhang.wording import count_of, rank_phrase
 
-__all__: list[str] = []
+__all__ = ["RULE"]
 
 MAX_LINES = 8
 """Unexplained lines that are shown: the most unusual ones."""
 _MOST = 4
+
+
+class Unexplained(Struct, frozen=True):
+    """Something went wrong, and no rule says why.
+
+    Attributes:
+        errors: Lines that mark themselves as errors.
+        effect: What followed from a failure that is not in the logs.
+        last: The last line that tells of trouble.
+        new: Lines that a good run never wrote.
+        standing: A serving engine that makes no token.
+        waiters: Messages of who waited until a time-out, each with its ranks.
+    """
+
+    errors: tuple[LogEvent, ...]
+    effect: LogEvent | None
+    last: LogEvent
+    new: tuple[LogEvent, ...] = ()
+    standing: LogEvent | None = None
+    waiters: tuple[Message, ...] = ()
+
+
+def _unexplained(said: Said) -> Iterator[Claim]:
+    """That something went wrong, and no rule says why; with all that is recognised."""
+    from unhang.logs.novelty import NEW_LINE
+
+    if not said.trouble or said.failures:
+        return
+    effect = next((event for event in said.trouble if event.role == "consequence"), None)
+    new = tuple(event for event in said.events if event.code == NEW_LINE.code)
+    about = Unexplained(
+        errors=said.errors,
+        effect=effect,
+        last=said.trouble[-1],
+        new=new,
+        standing=said.standing,
+        waiters=tuple(said.waiters),
+    )
+    yield Claim(
+        rests_on="logs", kind=INSUFFICIENT_EVIDENCE, about=about, doubts=(Doubt.NOBODY_NAMED,)
+    )
+    known = [beside(message, ()) for message in (*said.effects, *said.recognised)]
+    yield from known[: MAX_BESIDES - 1]
+
+
+RULE: Final = Rule(
+    when=When.LOGS, unless=Unless.CLAIM, tells=lambda facts: _unexplained(facts.lives.said)
+)
 
 
 def _most_unusual(errors: Sequence[LogEvent]) -> list[LogEvent]:
@@ -114,13 +163,3 @@ def _waited(message: Message, ranks: Sequence[int]) -> str:
     rest = f"{rank_phrase(quiet)} printed no such line" if quiet else "why, these logs do not tell"
     waited = f"{who} waited for {first.fields[WAITED_FOR]} until a time-out{named}"
     return f"{waited}; {rest}: {first.text[:SHOWN]}"
-
-
-@adding_for(Faulty)
-def _adding_fault(seen: Faulty, words: Words, claim: Claim, weighed: Weighed) -> Words:  # noqa: ARG001
-    """A known fault of a version, beside what names no rank."""
-    fault, version = seen.fault, printable(seen.version, 40)
-    helps = f"; until it is updated: {fault.helps}" if fault.helps else ""
-    said = f"{fault.library} {version} has a known fault: {fault.what} ({fault.thread}){helps}."
-    others = claim.kind.alternatives if words.alternatives is None else words.alternatives
-    return replace(words, alternatives=(*others, said))
