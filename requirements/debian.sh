@@ -11,6 +11,9 @@ command -v kubectl >/dev/null 2>&1 || PACKAGES="$PACKAGES kubernetes-client"
 # promtool, which checks our metrics, alert rules and dashboard, comes with the server
 command -v promtool >/dev/null 2>&1 || PACKAGES="$PACKAGES prometheus"
 
+# a real Alertmanager takes our alerts
+command -v prometheus-alertmanager >/dev/null 2>&1 || PACKAGES="$PACKAGES prometheus-alertmanager"
+
 command -v cargo >/dev/null 2>&1 || PACKAGES="$PACKAGES cargo rustc"
 
 command -v dpkg-query >/dev/null 2>&1 || { echo "no dpkg here: tests that need Debian packages are skipped"; exit 0; }

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from unhang.model import Group
-from unhang.rehearse.issue import Bundle, Issue, Shapes
-from unhang.rehearse.issue import IssueSite as Site
+from unhang.rehearse.matching.issue import Bundle, Issue, Shapes
+from unhang.rehearse.matching.issue import IssueSite as Site
 
 __all__ = [
     "Bundle",

@@ -30,7 +30,7 @@ from lab.model.job import (
     Step,
     Stop,
 )
-from unhang.rehearse.agreement import MemberMeeting, PairChannel
+from unhang.rehearse.matching.agreement import MemberMeeting, PairChannel
 
 __all__ = ["Outcome", "Record", "run"]
 

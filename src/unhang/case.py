@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from unhang.model import (
+    AskedNode,
     Call,
     DumpStatus,
     Fact,
@@ -325,6 +326,9 @@ class Case:
         world_size: Number of expected ranks (0..world_size-1); 0 where nothing tells.
         world_size_inferred: True where it was inferred rather than told.
         unvisited: Expected ranks on whose node nobody has looked for them, by the manifest.
+        nodes: That were asked, by the manifest.
+        cluster, namespace: Whose nodes they are ("slurm"), and in which part of it; "" where
+            nothing tells.
         samples: Stacks of live or dead processes, in order of time.
         log_events: What the log rules recognised.
         log_facts: What libraries said of themselves in the logs, to compare between ranks.
@@ -353,6 +357,9 @@ class Case:
     world_size: int = 0
     world_size_inferred: bool = False
     unvisited: tuple[int, ...] = ()
+    nodes: tuple[AskedNode, ...] = ()
+    cluster: str = ""
+    namespace: str = ""
     samples: tuple[ProcessSample, ...] = ()
     log_events: tuple[LogEvent, ...] = ()
     log_facts: tuple[Fact, ...] = ()

@@ -21,13 +21,15 @@ import msgspec
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-__all__ = ["fit", "fitting", "overlaid", "value_of"]
+__all__ = ["first_pairs", "fit", "fitting", "overlaid", "value_of", "whole_items"]
 
 T = TypeVar("T")
 _LONG, _LONG_BYTES = re.compile(r"\d{19,}"), re.compile(rb"\d{19,}")
 """Only where one of these is too large does each integer cost a call of ours: moments in
 nanoseconds have 19 digits, too."""
 _MOST_DIGITS = 20
+_SPACE = re.compile(r"\s*")
+_decode = json.JSONDecoder().raw_decode
 _MOST = 1 << 63
 _MISFITS = (msgspec.ValidationError, UnicodeEncodeError)
 """The latter of a key that is no text; another ValueError would be of a shape that is wrong."""
@@ -115,3 +117,42 @@ def _partial(kind: type) -> Any:  # noqa: ANN401 - a type that is made here
 @lru_cache(maxsize=32)
 def _shapes(kind: type) -> dict[str, Any]:
     return get_type_hints(kind, include_extras=True)
+
+
+# ------------------------------------------------------------------ what was cut short
+
+
+def first_pairs(text: str) -> dict[str, Any]:
+    """Whole pairs of the outermost object, and the whole items of an unfinished `entries`."""
+    found: dict[str, Any] = {}
+    position = 1
+    try:
+        while True:
+            key, position = _decode(text, _skip(text, position, ","))
+            start = _skip(text, position, ":")
+            if key == "entries" and text[start : start + 1] == "[":
+                found[key] = whole_items(text, start + 1)
+            found[str(key)], position = _decode(text, start)
+    except ValueError:
+        return found
+
+
+def whole_items(text: str, position: int) -> list[Any]:
+    """Whole items of a list that begins just before `position`."""
+    found = []
+    try:
+        while True:
+            item, position = _decode(text, _skip(text, position, ","))
+            found.append(item)
+    except ValueError:
+        return found
+
+
+def _skip(text: str, position: int, mark: str) -> int:
+    """Position after white space and one optional mark; `_decode` itself takes neither."""
+    match = _SPACE.match(text, position)
+    position = match.end() if match else position
+    if text.startswith(mark, position):
+        match = _SPACE.match(text, position + 1)
+        position = match.end() if match else position
+    return position

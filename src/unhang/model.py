@@ -17,6 +17,7 @@ from unhang.activity.looks import ProcessLook
 __all__ = [
     "DEFAULT_GROUP",
     "UNKNOWN_RANK",
+    "AskedNode",
     "Call",
     "DumpStatus",
     "Fact",
@@ -53,6 +54,7 @@ UNKNOWN_RANK = -1
 
 NoteLevel: TypeAlias = Literal["info", "warning", "error"]
 LogRole: TypeAlias = Literal["cause", "consequence", "observation", "hint", "noise"]
+AskedState: TypeAlias = Literal["answered", "not-reached", "late"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -479,3 +481,23 @@ class SlowRank:
     late_ms: float
     since_ns: int
     for_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class AskedNode:
+    """A node that was asked for the evidence of its ranks.
+
+    Attributes:
+        node: As those who asked call it.
+        state: not-reached: nothing came of it; late: it takes part in the case, and had given
+            nothing by the time of the verdict.
+        ranks: That run there, ascending; empty where nothing tells.
+        inferred: No node has told that: they are those that no other node has.
+        why: Why nothing came, or "".
+    """
+
+    node: str
+    state: AskedState
+    ranks: tuple[int, ...] = ()
+    inferred: bool = False
+    why: str = ""

@@ -20,6 +20,7 @@ __all__ = [
     "VARIABLES",
     "RankEnv",
     "attempt_of",
+    "cluster_of",
     "job_of",
     "neighbours_of",
     "node_of",
@@ -120,6 +121,14 @@ _LOCAL_SIZES: Final = (
 )  # fmt: skip
 """How many ranks a node has; SLURM has a list over nodes, and says where there is one alone."""
 _STEP_NODES: Final = "SLURM_STEP_NUM_NODES"
+
+_CLUSTERS: Final = (
+    ("SLURM_JOB_ID", "slurm"),
+    ("PBS_JOBID", "pbs"),
+    ("FLUX_JOB_ID", "flux"),
+    ("KUBERNETES_SERVICE_HOST", "kubernetes"),
+)
+"""A scheduler inside Kubernetes knows its own nodes better."""
 
 _NODE: Final = "SLURMD_NODENAME"
 _ATTEMPT: Final = "TORCHELASTIC_RESTART_COUNT"
@@ -251,6 +260,11 @@ def _job_in(environ: Environ, names: tuple[str, ...]) -> str:
 def attempt_of(environ: Environ) -> int:
     """How often torchrun has restarted the job; 0 at first, and where nothing tells."""
     return max(number_of(environ.get(_ATTEMPT)), 0)
+
+
+def cluster_of(environ: Environ) -> str:
+    """Whose node this is: "slurm", "kubernetes", "pbs", "flux"; "" where nothing tells."""
+    return next((cluster for name, cluster in _CLUSTERS if name in environ), "")
 
 
 def node_of(environ: Environ) -> str:

@@ -340,6 +340,8 @@ class Redactor:
             "last_calls",
             "reports",
             "ras",
+            "nodes",
+            "namespace",
             "notes",
             "threads",
             "incident",

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias
 
 from unhang.catalogue import kind_of, url_of
 from unhang.kinds import Family, Role
-from unhang.model import Frame, Note
+from unhang.model import AskedNode, Frame, Note
 
 __all__ = [
     "SCHEMA",
@@ -84,6 +84,7 @@ Reason: TypeAlias = Literal[
     "transport",
     "surroundings",
     "unsure",
+    "not-reached",
     "not-enough-evidence",
 ]
 
@@ -384,6 +385,7 @@ class Report:
         decision: What to do now; None from commands that do not judge a job.
         identity: Whose it is; None where no case tells.
         before: The same in earlier cases; None where there is none.
+        nodes: That were asked for evidence; empty where no case tells.
     """
 
     status: Status
@@ -400,6 +402,7 @@ class Report:
     decision: Decision | None = None
     identity: Identity | None = None
     before: Before | None = None
+    nodes: tuple[AskedNode, ...] = ()
 
     @property
     def causes(self) -> tuple[Finding, ...]:

@@ -37,6 +37,7 @@ WORDS = {
     "attach": "1",
     "completion": "bash",
     "serve": "nowhere",
+    "top": "--once --every 0.1 nowhere",
     "history": f"{EXAMPLE}",
     "mcp": "< /dev/null",
 }
@@ -44,7 +45,7 @@ WORDS = {
 
 SILENT = {
     "run", "dump", "collect", "core", "trace", "attach", "numerics", "stacks", "serve", "mcp",
-    "rehearse", "reproduce",
+    "rehearse", "reproduce", "top",
 }  # fmt: skip
 """Those that write nothing to stdout with these arguments: what they do is on stderr, or fails."""
 

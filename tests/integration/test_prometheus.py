@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -18,6 +19,8 @@ import pytest
 from ports import free_port
 from report_samples import never_joined
 
+from unhang.reports import render
+from unhang.run.incident.notifying import Notifier
 from unhang.run.incident.verdict import Verdict
 from unhang.run.metrics import _verdict_metrics
 from unhang.run.watching.now import GroupNow, JobNow, RankNow
@@ -42,7 +45,7 @@ STORIES: dict[str, tuple[dict[str, str], set[str]]] = {
         {"HostBlamedAgain"},
     ),
     "a job hangs": (
-        {'unhang_verdict{job_id="j",status="problem",action="restart"}': "1x40",
+        {'unhang_verdict{job_id="j",status="problem",action="restart",culprit_host="n1"}': "1x40",
          'unhang_job_running{job_id="j"}': "1x40"},
         {"RunningJobHung"},
     ),
@@ -199,4 +202,46 @@ def asked(port: int, query: str) -> list[dict[str, Any]]:
             found: list[dict[str, Any]] = json.load(answer)["data"]["result"]
             if found:
                 return found
+        time.sleep(0.1)
+
+
+@pytest.mark.debian("prometheus-alertmanager")
+def test_alertmanager_has_one_alert_over_the_life_of_a_hang(tmp_path: Path) -> None:
+    """A first look that is unsure, a second that is sure, and the end: one is active, then none."""
+    (tmp_path / "am.yml").write_text("route: {receiver: none}\nreceivers: [{name: none}]\n")
+    port = free_port()
+    options = [
+        f"--config.file={tmp_path}/am.yml", f"--storage.path={tmp_path}/am",
+        f"--web.listen-address=127.0.0.1:{port}", "--cluster.listen-address=",
+    ]  # fmt: skip
+    url = f"http://127.0.0.1:{port}/api/v2/alerts"
+    process = subprocess.Popen(["prometheus-alertmanager", *options], stderr=subprocess.DEVNULL)
+    try:
+        alerts_at(port)
+        notifier = Notifier([url], "train7", tmp_path / "log", print)
+        active = []
+        for event, case, confidence in (
+            ("verdict", "one", "low"), ("verdict", "two", "high"), ("moves-on", "two", "medium"),
+        ):  # fmt: skip
+            found = replace(never_joined().findings[0], confidence=confidence)
+            (tmp_path / case).mkdir(exist_ok=True)
+            text = render("json", replace(never_joined(), findings=(found,)))
+            (tmp_path / case / "report.json").write_text(text)
+            notifier.tell(event, tmp_path / case, "it stood still")
+            assert notifier._under_way[-1].wait() == 0
+            time.sleep(1.1)  # times of alerts are whole seconds
+            active.append([a["labels"]["confidence"] for a in alerts_at(port)])
+        assert active == [["low"], ["high"], []]
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+def alerts_at(port: int) -> list[dict[str, Any]]:
+    """The alerts that are active, as soon as the server answers."""
+    url = f"http://127.0.0.1:{port}/api/v2/alerts?active=true"
+    while True:
+        with suppress(OSError), urlopen(url, timeout=60) as answer:
+            found: list[dict[str, Any]] = json.load(answer)
+            return found
         time.sleep(0.1)

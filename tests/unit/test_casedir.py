@@ -8,14 +8,17 @@ from pathlib import Path
 
 import pytest
 
+from unhang.casedir.contents import AskedPart, Contents, asked_nodes, contents_of
 from unhang.casedir.manifest import (
     Ending,
+    LateRun,
     NodePart,
     RankPart,
     create_case,
     not_found,
     save_file,
     write_ending,
+    write_late,
     write_part,
 )
 from unhang.casedir.reports import keep_private
@@ -276,3 +279,109 @@ def test_a_part_may_hold_what_is_no_text_elsewhere(tmp_path: Path) -> None:
     manifest = json.loads((case / "manifest.json").read_text())
     assert manifest["job"]["command"] == ["train", "\udcff"]
     assert manifest["nodes"][0]["notes"] == []
+
+
+# ------------------------------------------------------------------ what a manifest says
+
+
+def asked_in(case: Path) -> dict[str, tuple[str, tuple[int, ...], str]]:
+    """State, ranks and reason of each node that a case's manifest names."""
+    told = contents_of(case)
+    assert told is not None
+    nodes = asked_nodes([told], told.world_size)
+    return {node.node: (node.state, node.ranks, node.why) for node in nodes}
+
+
+def missed(run: str, why: str = "timed out") -> NodePart:
+    """A node that was asked in vain."""
+    return NodePart(run=run, host=f"node-{run}", missed=why)
+
+
+def test_ranks_of_the_one_node_that_did_not_answer_are_those_left(tmp_path: Path) -> None:
+    """Where its share is that of the others; of two nodes nothing tells which ranks are whose."""
+    case = create_case(tmp_path, "job", 0.0)
+    write_part(case, part("a", 0, 1, world_size=4))
+    write_part(case, missed("b"))
+    answered = ("answered", (0, 1), "")
+    assert asked_in(case) == {
+        "node-a": answered,
+        "node-b": ("not-reached", (2, 3), "timed out"),
+    }
+    write_part(case, missed("c"))
+    assert {name: ranks for name, (_, ranks, _) in asked_in(case).items()} == {
+        "node-a": (0, 1),
+        "node-b": (),
+        "node-c": (),
+    }
+
+
+def test_uneven_shares_tell_nothing(tmp_path: Path) -> None:
+    """A third node may not have been asked at all."""
+    case = create_case(tmp_path, "job", 0.0)
+    write_part(case, part("a", 0, 1, world_size=6))
+    write_part(case, missed("b"))
+    assert asked_in(case)["node-b"] == ("not-reached", (), "timed out")
+
+
+def test_a_late_node_is_named_until_it_gives_its_part(tmp_path: Path) -> None:
+    """A node that was only busy is none of the missing ones afterwards."""
+    case = create_case(tmp_path, "job", 0.0)
+    write_part(case, part("a", 0, 1))
+    write_late(case, "b", LateRun("node-b", 15.0))
+    assert asked_in(case)["node-b"] == ("late", (2, 3), "waited 15 s")
+    write_part(case, part("b", 2, 3))
+    assert asked_in(case)["node-b"] == ("answered", (2, 3), "")
+
+
+def test_a_rank_is_on_one_node_whatever_nodes_claim() -> None:
+    """The first that has it; what is inferred comes last, and work is bounded."""
+    claims = [AskedPart(f"n{i}", "answered", [(0, (1 << 21) - 1)]) for i in range(100)]
+    guess = AskedPart("left", "not-reached", [(0, 3)], inferred=True)
+    nodes = asked_nodes([Contents(asked=[guess, AskedPart("a", "answered", [(0, 1)])])], 4)
+    assert {node.node: node.ranks for node in nodes} == {"left": (2, 3), "a": (0, 1)}
+    owned = [node.ranks for node in asked_nodes([Contents(asked=claims)], 8)]
+    assert owned[0] == tuple(range(8))
+    assert not any(owned[1:])
+
+
+def test_a_node_that_answered_in_another_folder_has_answered() -> None:
+    """Folders of one job may be joined: one collection missed it, another did not."""
+    one = Contents(asked=[AskedPart("a", "not-reached", why="down")])
+    two = Contents(asked=[AskedPart("a", "answered", [(0, 0)])])
+    for told in ([one, two], [two, one]):
+        assert [(n.state, n.ranks) for n in asked_nodes(told, 1)] == [("answered", (0,))]
+
+
+@pytest.mark.parametrize(
+    "told",
+    ["7", "[]", "", "{", '{"world_size": -1, "asked": [{"name": 1}], "job": 7, "nodes": "x"}'],
+)
+def test_what_is_no_manifest_says_nothing(tmp_path: Path, told: str) -> None:
+    """Of a stranger's case, too."""
+    (tmp_path / "manifest.json").write_text(told)
+    assert contents_of(tmp_path) in (None, Contents())
+
+
+def test_of_a_long_manifest_the_beginning_is_read(tmp_path: Path) -> None:
+    """Ranks stand last: a hundred thousand of them take megabytes."""
+    case = create_case(tmp_path, "job", 0.0)
+    write_part(case, part("a", *range(20_000), world_size=20_000))
+    assert (case / "manifest.json").stat().st_size > 2 << 20
+    told = contents_of(case)
+    assert told is not None
+    assert (told.world_size, told.hosts, told.command) == (
+        20_000, ("node-a",), ("torchrun", "train.py"),
+    )  # fmt: skip
+
+
+def test_a_command_that_held_a_secret_is_not_told(tmp_path: Path) -> None:
+    """It would not run as printed."""
+    manifest = tmp_path / "manifest.json"
+    for words, told in (
+        (["python", "train.py"], ("python", "train.py")),
+        (["python", "--api-key", "<removed>"], ()),
+    ):
+        manifest.write_text(json.dumps({"job": {"command": words}}))
+        found = contents_of(tmp_path)
+        assert found is not None
+        assert found.command == told

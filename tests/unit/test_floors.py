@@ -78,7 +78,7 @@ def imports_of(path: Path) -> frozenset[str]:
 
 STEPS_OF_INGEST = {
     "discover": 0, "columns": 1, "pickles": 1, "jsonfile": 1, "handed": 1, "savedreports": 2,
-    "native": 2, "parts": 3, "reading": 4, "beside": 3, "groups": 3,
+    "native": 2, "pages": 2, "parts": 3, "reading": 4, "beside": 3, "groups": 3,
     "continuing": 3, "incidents": 4,
     "reducing": 5, "assemble": 4, "loading": 5, "tasks": 6, "__init__": 6, "ray": 7,
 }  # fmt: skip

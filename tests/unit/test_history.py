@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from report_samples import hostile, never_joined
 
 from unhang.cli.main import main
-from unhang.context.recalled import Past, cases_in
+from unhang.context.recalled import Past, cases_in, incidents_of
 from unhang.context.tallies import history_of
 from unhang.reports import render
+from unhang.serve.pages import metrics
 from unhang.serve.past import facts_of_report, tried
 
 WEEK_S = 7 * 24 * 3600.0
@@ -74,6 +77,47 @@ def test_chance_grows_with_the_number_of_hosts_that_are_looked_at() -> None:
     assert first.chance > 0.001
 
 
+def test_cases_of_one_run_are_one_incident() -> None:
+    """A second look, and a case of another node: the one that tells most counts, of all hosts."""
+    first = replace(past(0, "node03", hosts=4), job_id="j", ran_s=3600.0)
+    looks = [
+        replace(first, status="insufficient", culprit_hosts=(), hosts=("node09",)),
+        first,
+        replace(first, confidence="high", time_s=first.time_s + 1800, culprit_hosts=("node01",)),
+    ]
+    (one,) = incidents_of(looks)
+    assert one.culprit_hosts == ("node01",)
+    assert one.hosts == ("node00", "node01", "node02", "node03", "node09")
+    found = history_of([*looks, past(1, "node01")])
+    assert found.counted == "2 incidents, 2 problems, in 4 cases"
+    assert [(host.name, host.count) for host in found.hosts] == [("node01", 2)]
+    assert 'unhang_cases{status="problem"} 1' in metrics(looks, 0)
+    assert 'unhang_host_culprit_cases{host="node03"}' not in metrics(looks, 0)
+
+
+@pytest.mark.parametrize(
+    ("other", "n"),
+    [
+        ({}, 1),
+        ({"attempt": "1"}, 2),
+        ({"job_id": "k"}, 2),
+        ({"time_s": 1_763_640_000.0 + 601}, 2),
+        ({"time_s": 1_763_640_000.0 + 601, "ran_s": 601.0}, 1),
+        ({"time_s": 1_763_640_000.0 + 601, "ran_s": 600.0}, 2),
+    ],
+)
+def test_other_runs_are_other_incidents(other: dict[str, Any], n: int) -> None:
+    """Another attempt, another job, or one that began after the earlier case was made."""
+    first = replace(past(0, "node03"), job_id="j", attempt="0")
+    for cases in ([first, replace(first, **other)], [replace(first, **other), first]):
+        assert len(incidents_of(cases)) == n
+
+
+def test_cases_of_no_known_job_are_counted_each() -> None:
+    """Nothing tells that they are one."""
+    assert len(incidents_of([past(0, "node03"), past(0, "node03")])) == 2
+
+
 def test_history_that_cannot_be_read_is_no_history(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -86,6 +130,7 @@ def test_history_that_cannot_be_read_is_no_history(
     report["ranks"][0]["host"] = "node09"
     for number in range(2):
         (tmp_path / str(number)).mkdir()
+        report["incident"]["attempt"] = str(number)
         (tmp_path / str(number) / "report.json").write_text(json.dumps(report))
     assert main(["history", str(tmp_path)]) == 0
     assert "By chance: " in capsys.readouterr().out
@@ -122,7 +167,9 @@ def test_the_command_counts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     """As text and as JSON; cases without a report are judged."""
     for number in range(2):
         (tmp_path / f"case-{number}").mkdir()
-        (tmp_path / f"case-{number}" / "report.json").write_text(render("json", never_joined()))
+        incident = replace(never_joined().incident, attempt=str(number))
+        text = render("json", replace(never_joined(), incident=incident))
+        (tmp_path / f"case-{number}" / "report.json").write_text(text)
     assert main(["history", str(tmp_path)]) == 0
     page = capsys.readouterr().out
     assert "2 incidents, 2 problems" in page

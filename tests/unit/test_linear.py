@@ -45,7 +45,9 @@ def patterns() -> dict[str, re.Pattern[Any]]:
     found |= {rule.code: compiled(rule.pattern) for rule in RULES}
     found |= {f"{r.code} below": re.compile(r.below.pattern) for r in RULES if r.below}
     found |= {f"line {n}": p for n, p in enumerate(telltale._lines())}
-    return found | {f"block {n}": p for n, p in enumerate(telltale._blocks())}
+    found |= {f"name {n}": p for n, p in enumerate(telltale._named())}
+    blocks = enumerate(telltale._blocks())
+    return found | {f"block {n} {part}": p for n, both in blocks for part, p in enumerate(both)}
 
 
 PATTERNS = patterns()

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from unhang.record.contact.heartbeat import GroupBeat
+from unhang.record.contact.heartbeat import GroupBeat, Heartbeat
+from unhang.run.watching import now
 from unhang.run.watching.now import GroupNow, JobNow, RankNow, behind
 from unhang.serve.pages import metrics
 
@@ -46,3 +51,27 @@ def test_behind_is_who_has_not_called_what_others_wait_in() -> None:
     waiting = GroupBeat("gloo", 0, 9, -1, 8)
     assert behind({0: ahead, 1: slow}) == ()
     assert behind({0: waiting, 1: slow, 2: ahead}) == (1,)
+
+
+def test_calls_from_c_alone_have_a_line_and_a_quiet_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """DDP's: the recorder counts them, and no call through Python tells when or where."""
+    beat = Heartbeat(
+        pid=7, start_ticks=1, phase="ready", rank=0, world_size=1, local_rank=0, attempt=0,
+        step=None, step_ns=0, calls=0, enqueued=0, call_ns=0, waits=0, waited=0, waited_ns=0,
+        tick_ns=0, seen_file="/home/user/train.py", seen_line=31,
+    )  # fmt: skip
+    mark = SimpleNamespace(
+        job_id="a", rank=0, pid=7, phase="ready", world_size=1, heartbeat="x", armed_ns=1, host="n"
+    )
+    counts = iter((5, 6, 6, 6))
+    monkeypatch.setattr(now, "read_marks", lambda _: [mark])
+    monkeypatch.setattr(now, "alive", lambda _: True)
+    monkeypatch.setattr(
+        now,
+        "read_heartbeat",
+        lambda _: replace(beat, groups=(GroupBeat("nccl", 0, 9, 9, next(counts), "0", "dp"),)),
+    )
+    looker = now.Looker()
+    ranks = [looker.look(second)[0].ranks[0] for second in (100.0, 101.0, 102.0, 106.0)]
+    assert [rank.quiet_s for rank in ranks] == [None, 0.0, 1.0, 5.0]
+    assert {rank.where for rank in ranks} == {"code at /home/user/train.py:31"}

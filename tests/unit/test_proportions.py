@@ -21,6 +21,7 @@ LONGEST_CHAIN = 24
 DOZEN = 12
 
 PAIRS = {
+    ("unhang.analysis", "unhang.analysis.findings"),
     ("unhang.analysis", "unhang.analysis.lives"),
     ("unhang.analysis", "unhang.analysis.rules"),
     ("unhang.analysis", "unhang.analysis.sources"),

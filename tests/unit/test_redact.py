@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 from case_samples import stuck_case
@@ -9,8 +10,9 @@ from hypothesis import strategies as st
 from report_samples import SAMPLES, never_joined
 
 from unhang.activity.looks import ProcessLook
+from unhang.analysis import diagnose
 from unhang.case import Case
-from unhang.model import DumpStatus, Frame, LogEvent, Note
+from unhang.model import AskedNode, DumpStatus, Frame, LogEvent, Note
 from unhang.redact import SECRET, Redactor
 from unhang.report import Finding, SavedReport, Subject, to_json
 
@@ -208,3 +210,13 @@ def test_torchs_own_sources_stay_in_messages() -> None:
     told = Redactor().text(line)
     assert "/third_party/gloo/gloo/transport/tcp/pair.cc:553]" in told
     assert "__w" not in told
+
+
+def test_nodes_that_did_not_answer_have_stand_ins() -> None:
+    """In the list of nodes, and in every sentence about them."""
+    nodes = (AskedNode("gpu-rack7", "not-reached", (1,), why="ssh: gpu-rack7: timed out"),)
+    note = Note("warning", "nodes", "gpu-rack7 was not reached: ssh: gpu-rack7: timed out")
+    case = replace(stuck_case(), nodes=nodes, notes=(note,))
+    for clean in (Redactor().case(case), Redactor().report(replace(diagnose(case), nodes=nodes))):
+        assert "rack7" not in repr(clean.nodes) + repr(clean.notes)
+        assert clean.nodes[0].node != ""

@@ -1,4 +1,4 @@
-"""Which verdicts the live page tells of, whenever it is opened."""
+"""Which verdicts the live page and `unhang top` tell of, whenever they are opened."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from unhang.run.watching.now import JobNow
-
-app = pytest.importorskip("unhang.serve.app", reason="needs starlette")
+from unhang.serve.past import Verdicts
 
 _S = 1_000_000_000
 
@@ -25,15 +24,15 @@ def judged(folder: Path, name: str, summary: str, *, job: str = "", time_s: int 
     return case
 
 
-def told(desk: app._Desk, jobs: list[JobNow], known: dict[str, int] | None = None) -> list[str]:
+def told(desk: Verdicts, jobs: list[JobNow], known: dict[str, int] | None = None) -> list[str]:
     """What a page is told that knows so much already."""
-    return [line["summary"] for line in desk._verdicts(jobs, {} if known is None else known)]
+    return [past.summary for _, past in desk.since({} if known is None else known, jobs)]
 
 
 def test_a_page_that_is_opened_late_has_all_of_them(tmp_path: Path) -> None:
     """Each time it is opened: the verdicts of since the server began, oldest first, once each."""
     judged(tmp_path, "old", "Yesterday's.")
-    desk = app._Desk((tmp_path,), "")
+    desk = Verdicts((tmp_path,))
     judged(tmp_path, "b", "Second.", time_s=9_000)
     judged(tmp_path, "a", "First.", time_s=8_000)
     known: dict[str, int] = {}
@@ -44,14 +43,14 @@ def test_a_page_that_is_opened_late_has_all_of_them(tmp_path: Path) -> None:
 
 def test_a_verdict_that_was_made_again_is_told_again(tmp_path: Path) -> None:
     """The page puts it in the place of the one before."""
-    desk = app._Desk((tmp_path,), "")
+    desk = Verdicts((tmp_path,))
     case = judged(tmp_path, "a", "First.")
     known: dict[str, int] = {}
-    desk._verdicts([], known)
+    desk.since(known, [])
     judged(tmp_path, "a", "With all stacks.")
     os.utime(case / "report.json", ns=(1, 2**62))
-    (again,) = desk._verdicts([], known)
-    assert (again["summary"], again["key"]) == ("With all stacks.", next(iter(known)))
+    ((key, again),) = desk.since(known, [])
+    assert (again.summary, key) == ("With all stacks.", next(iter(known)))
 
 
 @pytest.mark.parametrize(
@@ -63,6 +62,6 @@ def test_of_cases_from_before_those_of_running_jobs(
 ) -> None:
     """A server that was started after the hang; an earlier job of the same name is another one."""
     judged(tmp_path, "a", "It hangs.", job="train", time_s=5_000)
-    desk = app._Desk((tmp_path,), "")
+    desk = Verdicts((tmp_path,))
     running = JobNow(job, "node01", 2, (), began_ns=began_s * _S)
     assert told(desk, [running]) == (["It hangs."] if is_told else [])

@@ -106,6 +106,13 @@ def test_a_secret_of_a_text_goes(text: str) -> None:
         "unknown token 'the' in prompt, max tokens 4096, tokenizer key 7",
         "disk-0123456789abcdefghij task-sk-learn /services/T/B/x.py hooks.py:12",
         "tcp://10.0.0.1:29500/a@b",
+        "fw_runtime_per_module tk_some_function_of_ours_with_words re_run_the_whole_of_the_loop",
+        "kernel<<<grid, block>>> key=rank0/barrier key: 0123456789 cache key 17",
+        "kind: ConfigMap\ndata:\n  lr: '0.1'\n",
+        "MASTER_KEY_ID=7 PRIMARY_KEY: run_id NCCL_IB_PKEY=0x8001",
+        "task_0123456789abcdef0123456789abcdef pg-00000000-0000-0000-0000-000000000000",
+        "compiled triton_poi_fused_add_0d1d2d3de in ncclDevKernel_AllReduce_Sum_f32_RING_LL",
+        "echo starting | tee log; n1:29500:0:1:2 [1]: step 5",
     ],
 )
 def test_a_line_without_secrets_stays(text: str) -> None:
@@ -129,6 +136,12 @@ def test_every_known_form_goes_from_a_log(line: str) -> None:
         "-----BEGIN PGP PRIVATE KEY BLOCK-----\nHIDDEN\n-----END PGP PRIVATE KEY BLOCK-----",
         "tls.key: |\n  -----BEGIN EC PRIVATE KEY-----\n  HIDDEN\n  -----END EC PRIVATE KEY-----\n",
         f"{'aB3HIDDEN' * 7}x\n-----END RSA PRIVATE KEY-----",
+        "-----BEGIN OpenVPN Static key V1-----\nHIDDEN\n-----END OpenVPN Static key V1-----",
+        "---- BEGIN SSH2 PRIVATE KEY ----\nHIDDEN\n---- END SSH2 PRIVATE KEY ----",
+        "apiVersion: v1\nkind: Secret\nmetadata:\n  name: x\ndata:\n  ca: HIDDEN\n  user: HIDDEN\n",
+        "apiVersion: v1\ndata:\n  ca: HIDDEN\nkind: Secret\nmetadata:\n  name: x\n",
+        "kind: Secret\nstringData:\n  runs.conf: HIDDEN one\ntype: Opaque\n",
+        "[client.admin]\n\tkey = AQBHIDDENabcdefghijklmnopqrstuvwxyz0123==\n\tcaps mon = allow",
     ],
 )
 def test_key_material_of_several_lines_goes(text: str) -> None:

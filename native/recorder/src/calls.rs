@@ -9,11 +9,12 @@ use std::rc::Rc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::facts::{Facts, Shape};
+use crate::latest::{Given, Latest, EXCHANGE};
 use crate::places::{Frames, Known, Places, NO_PEER};
 use crate::python::{
     attribute, call, call_as_came, first_of, found_in, identity, interned, is_empty, is_exactly,
-    is_int, is_to, method_0, none, nothing, number_of, only_one, pair, this_thread, weak, whole,
-    Owned, Raised, Ref,
+    is_int, is_list, is_to, list_item, list_length, method_0, none, nothing, number_of, only_one,
+    pair, this_thread, weak, whole, Owned, Raised, Ref,
 };
 use crate::ring::{Entry, Ring};
 
@@ -31,6 +32,7 @@ mod word {
 }
 
 const NO_NUMEL: i64 = -1;
+const MOST_LISTED: usize = 64;
 const MOST_CALL: i64 = 0x7FFF_FFFF;
 const NO_ROOT: i64 = 0xFFFF;
 
@@ -54,7 +56,7 @@ macro_rules! names {
     };
 }
 
-names!(dtype, numel, rootRank, shape);
+names!(_get_sequence_number_for_group, dtype, numel, rootRank, shape);
 
 /// What a method is.
 #[derive(Clone, Copy, PartialEq)]
@@ -85,6 +87,7 @@ pub struct Recording {
     pub by_id: Owned,
     /// What the recorder keeps of tensors: of shape and dtype, or to be asked for it.
     pub describe: Owned,
+    pub latest: Latest,
     /// Whatever keeps the memory where it is.
     pub _kept: Owned,
 }
@@ -181,13 +184,14 @@ impl Recording {
         unsafe { self.store(place, self.word(place) + 1) }
     }
 
-    /// A call is about to be made.
-    unsafe fn enter(&self, slot: i64, numel: i64, now: i64) {
+    /// A call is about to be made; returns its record among the last calls.
+    unsafe fn enter(&self, slot: i64, numel: i64, now: i64, given: Given) -> usize {
         unsafe {
             self.store(word::NUMEL, numel);
             self.store(word::SITE, slot);
             self.count(word::CALLS);
             self.store(word::CALL_NS, now);
+            self.latest.begins(self.word(word::CALLS), now, slot, given)
         }
     }
 
@@ -297,24 +301,84 @@ impl Quick<'_> {
             }
             let first = Owned::of(first);
             let known = self.known(NO_PEER)?;
-            let numel = whole(method_0(first.get(), self.fixed.names.numel.get())?.get())?;
+            let names = &self.fixed.names;
+            let numel = self.elements_of(first.get())?;
             let mut root = None;
             if self.wrapped.kind == Kind::Rooted {
                 let options = call.argument(call.count - 1);
-                root = number_of(options, self.fixed.names.rootRank.get());
+                root = number_of(options, names.rootRank.get());
             }
-            self.recording.enter(known.slot, numel, now_ns());
+            let mut given = self.given(&known, numel, first.get());
+            given.peer = root.unwrap_or(NO_PEER);
+            let at = self.recording.enter(known.slot, numel, now_ns(), given);
+            if call.count >= 4 {
+                self.recording.latest.split(at, call.argument(3), call.argument(2));
+            }
             if let Some(root) = root {
                 self.recording.note_root(root);
             }
             let work = call.through(&self.wrapped.original);
             if work.is_null() {
+                self.recording.latest.fails(at, now_ns());
                 self.raised(&known.channel, None);
             } else {
                 self.recording.count(word::ENQUEUED);
+                self.recording.latest.returned(at, work);
                 self.is_last(work, known);
             }
             Some(work)
+        }
+    }
+
+    unsafe fn elements_of(&self, tensor: Ref) -> Option<i64> {
+        unsafe { whole(method_0(tensor, self.fixed.names.numel.get())?.get()) }
+    }
+
+    /// Elements of a tensor, of lists of tensors and of lists of those; -1 where it has none.
+    unsafe fn elements(&self, value: Ref, depth: usize) -> i64 {
+        unsafe {
+            if !is_list(value) {
+                let is_one = is_exactly(value, self.recording.tensor.get());
+                return if is_one { self.elements_of(value).unwrap_or(NO_NUMEL) } else { NO_NUMEL };
+            }
+            let count = list_length(value);
+            if depth == 0 || count == 0 || count > MOST_LISTED {
+                return NO_NUMEL;
+            }
+            let mut sum = 0;
+            for place in 0..count {
+                let item = Owned::of(list_item(value, place)); // what we call may change the list
+                let found = self.elements(item.get(), depth - 1);
+                if found < 0 {
+                    return NO_NUMEL;
+                }
+                sum += found;
+            }
+            sum
+        }
+    }
+
+    /// What a collective is given, but for its root. `first` is its first tensor, of `numel`
+    /// elements; where inputs are others than outputs, they come second.
+    unsafe fn given(&self, known: &Known, numel: i64, first: Ref) -> Given {
+        unsafe {
+            let (call, names) = (self.call, &self.fixed.names);
+            let mut given = Given { group: known.group, ..Given::default() };
+            if known.is_counted {
+                let counted = method_0(call.object, names._get_sequence_number_for_group.get());
+                given.seq = counted.and_then(|it| whole(it.get())).map_or(-1, |seq| seq + 1);
+            }
+            given.p2p_seq = *known.counters.add(P2P_SEQ);
+            given.outputs =
+                if is_list(call.argument(0)) { self.elements(call.argument(0), 2) } else { numel };
+            let second = if call.count > 1 { call.argument(1) } else { first };
+            let has_inputs = is_list(second) || is_exactly(second, self.recording.tensor.get());
+            given.inputs =
+                if call.count > 1 && has_inputs { self.elements(second, 2) } else { given.outputs };
+            if let Some(dtype) = attribute(first, names.dtype.get()) {
+                given.dtype = self.recording.latest.dtype(dtype.get());
+            }
+            given
         }
     }
 
@@ -348,27 +412,32 @@ impl Quick<'_> {
                 return None;
             }
             let (tensor, tag) = (Owned::of(tensor), whole(tag)?);
-            let known = self.known(whole(peer)?)?;
+            let peer = whole(peer)?;
+            let known = self.known(peer)?;
             known.entry.as_ref()?;
             // From here on it is counted, and nothing can fail.
             let entry = self.entry_of(known.clone(), tag);
             let now = entry.created_ns;
+            let (group, p2p_seq) = (known.group, entry.p2p_seq);
+            let given = Given { group, p2p_seq, peer, tag, flags: EXCHANGE, ..Given::default() };
             let (serial, before) = state()?.ring.push(entry);
             drop(before);
-            self.recording.enter(known.slot, NO_NUMEL, now);
+            let at = self.recording.enter(known.slot, NO_NUMEL, now, given);
             let work = call.through(&self.wrapped.original);
             if work.is_null() {
                 let held = Raised::held();
-                self.describe(serial, &tensor);
+                self.recording.latest.fails(at, now_ns());
+                self.describe(serial, at, &tensor);
                 let row = taken_out(serial);
                 held.go_on();
                 self.raised(&known.channel, row);
                 return Some(work);
             }
             self.recording.count(word::ENQUEUED);
+            self.recording.latest.returned(at, work);
             self.is_last(work, known);
             self.follow(serial, work);
-            self.describe(serial, &tensor);
+            self.describe(serial, at, &tensor);
             Some(work)
         }
     }
@@ -391,13 +460,15 @@ impl Quick<'_> {
 
     /// Say what a call moves. Done when the backend has it, because torch's own code has looked at
     /// the tensor by then, and what it has touched costs less.
-    unsafe fn describe(&self, serial: usize, tensor: &Owned) {
+    unsafe fn describe(&self, serial: usize, at: usize, tensor: &Owned) {
         unsafe {
             let names = &self.fixed.names;
             let shape = attribute(tensor.get(), names.shape.get()).and_then(|it| Shape::of(&it));
             let dtype = attribute(tensor.get(), names.dtype.get());
             let key = shape.zip(dtype.as_ref().map(Owned::get));
-            self.recording.store(word::NUMEL, shape.map_or(NO_NUMEL, |shape| shape.numel()));
+            let numel = shape.map_or(NO_NUMEL, |shape| shape.numel());
+            self.recording.store(word::NUMEL, numel);
+            self.recording.latest.moves(at, numel, dtype.as_ref().map(Owned::get));
             let mut facts = key.and_then(|key| state()?.facts.of(key));
             let mut before = None;
             if facts.is_none() {
@@ -443,6 +514,10 @@ impl Quick<'_> {
                 return None; // it has gone the long way
             }
             self.recording.count(word::WAITS);
+            let at = self.recording.latest.of(self.recording.word(word::CALLS), work);
+            if let Some(at) = at {
+                self.recording.latest.awaited(at);
+            }
             if let Some(entry) = ours.and_then(|serial| state()?.ring.at(serial)) {
                 if entry.wait_ns == 0 {
                     entry.wait_ns = now_ns();
@@ -450,12 +525,18 @@ impl Quick<'_> {
             }
             let result = self.call.through(&self.wrapped.original);
             if result.is_null() {
+                if let Some(at) = at {
+                    self.recording.latest.fails(at, now_ns());
+                }
                 self.wait_raised(ours);
                 return Some(result);
             }
             self.recording.count(word::WAITED);
             let now = now_ns();
             self.recording.store(word::WAITED_NS, now);
+            if let Some(at) = at {
+                self.recording.latest.ends(at, now);
+            }
             let weak = state().and_then(|state| match ours {
                 Some(serial) if state.ring.of(work) == ours => state.ring.end(serial, now),
                 _ => None,

@@ -9,6 +9,7 @@
 
 mod calls;
 mod facts;
+mod latest;
 mod places;
 mod python;
 mod ring;
@@ -18,6 +19,7 @@ use std::ptr::null_mut;
 use std::rc::Rc;
 
 use calls::{state, Call, Fixed, Kind, Names, Recording, Wrapped, METHODS};
+use latest::Latest;
 use places::Known;
 use python::{
     item, length_of, listed, none, Method, MethodDef, Owned, PyDescr_NewMethod, Ref,
@@ -123,7 +125,7 @@ pub unsafe extern "C" fn unhang_recorder_wrap(
 ///
 /// # Safety
 /// The GIL is held; `objects` is a tuple of the class of tensors, the recorder's table of Works, what
-/// describes a tensor, and whatever keeps the memory of the three pointers where it is.
+/// describes a tensor, whatever keeps the memory of the three pointers where it is, and torch's dtypes.
 #[no_mangle]
 pub unsafe extern "C" fn unhang_recorder_attach(
     words: *mut i64,
@@ -141,6 +143,7 @@ pub unsafe extern "C" fn unhang_recorder_attach(
             tensor: take(0),
             by_id: take(1),
             describe: take(2),
+            latest: Latest::new(words, item(objects, 4)),
             _kept: take(3),
         };
         if let Some(state) = state() {
@@ -179,13 +182,16 @@ pub unsafe extern "C" fn unhang_recorder_keep(
     made: i64,
     slot: i64,
     counters: *mut i64,
+    group: i64,
+    is_counted: i32,
     objects: Ref,
 ) {
     unsafe {
         let take = |place| Owned::of(item(objects, place));
+        let is_counted = is_counted != 0;
         let stack = item(objects, 3);
         let entry = if length_of(objects) > 4 { Some((take(4), take(3))) } else { None };
-        let known = Known { slot, channel: take(2), counters, entry };
+        let known = Known { slot, channel: take(2), counters, group, is_counted, entry };
         let group = (item(objects, 0), take(1));
         let found = state().and_then(|state| state.places.get_mut(number));
         let before = found.map(|places| places.keep(group, peer, made, stack, known));

@@ -68,6 +68,10 @@ pub struct Known {
     pub channel: Owned,
     /// Its counters: collectives, sends and receives. The channel keeps them where they are.
     pub counters: *mut i64,
+    /// Number of its row among the groups of the last calls.
+    pub group: i64,
+    /// Whether the group is to be asked how many calls it has counted.
+    pub is_counted: bool,
     /// What entries are called, and the stack they have; None where there are none.
     pub entry: Option<(Owned, Owned)>,
 }

@@ -169,6 +169,16 @@ pub unsafe fn is_list(object: Ref) -> bool {
     unsafe { is_exactly(object, std::ptr::addr_of_mut!(PyList_Type)) }
 }
 
+/// How many items a list has.
+pub unsafe fn list_length(list: Ref) -> usize {
+    unsafe { usize::try_from(PyList_Size(list)).unwrap_or(0) }
+}
+
+/// An item of a list, borrowed.
+pub unsafe fn list_item(list: Ref, place: usize) -> Ref {
+    unsafe { PyList_GetItem(list, place as isize) }
+}
+
 /// The only element of a list, borrowed; null where it is no list of one.
 pub unsafe fn only_one(object: Ref) -> Ref {
     unsafe {

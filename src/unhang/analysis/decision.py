@@ -45,7 +45,7 @@ def decide(claims: Sequence[Claim], status: Status, lives: Lives) -> Decision:
     """
     cause = next((claim for claim in claims if claim.is_cause), None)
     if cause is None:
-        return _without_cause(claims, status)
+        return _without_cause(claims, status, lives)
     away = unsettled(lives)
     decision = _about(cause, lives)
     return replace(decision, moving=away.moving, pausing=away.pausing)
@@ -67,17 +67,19 @@ def _about(cause: Claim, lives: Lives) -> Decision:
 
 def without_evidence() -> Decision:
     """What to do where nothing could be read: there is no case to judge."""
-    return _without_cause((), "insufficient")
+    return _made("look-first", "not-enough-evidence", "low")
 
 
-def _without_cause(claims: Sequence[Claim], status: Status) -> Decision:
+def _without_cause(claims: Sequence[Claim], status: Status, lives: Lives) -> Decision:
     sure: Confidence = confidence_of(claims[0]) if claims else "medium"
     if status == "healthy":
         return _made("wait", "nothing-wrong", sure)
     if status == "slow":
-        late = _ranks(claims[0]) if claims else ()
+        late = _ranks(claims[0], lives) if claims else ()
         return _made("look-first" if late else "wait", "slow", sure, late)
-    return _made("look-first", "not-enough-evidence", "low")
+    silent = [node for node in lives.asked if node.state != "answered"]
+    hosts = tuple(Subject("host", node.node, host=node.node) for node in silent[:_MOST])
+    return _made("look-first", "not-reached" if hosts else "not-enough-evidence", "low", hosts)
 
 
 def _made(
@@ -177,8 +179,11 @@ def _subjects(cause: Claim, action: Action, lives: Lives) -> Iterator[Subject]:
     if action == "restart-without":
         yield from (Subject("host", host, host=host) for host in _bad_hosts(cause, lives)[:_MOST])
     elif action != "restart":
-        yield from _ranks(cause)
+        yield from _ranks(cause, lives)
 
 
-def _ranks(claim: Claim) -> tuple[Subject, ...]:
-    return tuple(Subject("rank", f"rank {r}", rank=r) for r in claim.culprits[:_MOST])
+def _ranks(claim: Claim, lives: Lives) -> tuple[Subject, ...]:
+    host_of = lives.nodes.host_of
+    return tuple(
+        Subject("rank", f"rank {r}", rank=r, host=host_of.get(r)) for r in claim.culprits[:_MOST]
+    )

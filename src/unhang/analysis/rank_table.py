@@ -5,8 +5,9 @@ Where there are dumps, their calls tell; else where ranks stand, or were last he
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import Final
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from unhang.analysis.rules.last_traced_call import last_call, stack_id
 from unhang.analysis.sites import StackBook
 from unhang.analysis.situation import Situation
 from unhang.analysis.sources.stacks import RankLook
-from unhang.model import State
+from unhang.model import AskedState, State
 from unhang.report import Finding, RankState, RankStatus
 
 __all__ = ["rank_table"]
@@ -26,6 +27,12 @@ _WITHOUT_CALL: dict[bool, tuple[RankState, str]] = {
     False: ("ok", _NO_CALL),
 }
 _NOT_LOOKED_AT: tuple[RankState, str] = ("unknown", "not looked at")
+_UNSEEN: Final = frozenset({"", _NOT_LOOKED_AT[1]})
+_OF_NODE: Final[dict[AskedState, str]] = {
+    "answered": _NOT_LOOKED_AT[1],
+    "not-reached": "its node was not reached",
+    "late": "its node had given nothing yet",
+}
 _WITHOUT_DUMP: dict[bool, tuple[RankState, str]] = {
     True: ("unreadable", "its dump cannot be read"),
     False: ("silent", "no dump"),
@@ -54,7 +61,17 @@ def rank_table(
         rows = _by_looks(lives, book, stuck=bool(causes))
     else:
         rows = _by_calls(situation, findings, blind)
+    rows = _with_nodes(rows, lives)
     return tuple(replace(row, status="culprit") if row.rank in culprits else row for row in rows)
+
+
+def _with_nodes(rows: Iterable[RankStatus], lives: Lives) -> Iterator[RankStatus]:
+    """Each with its node, and what became of that where nothing came of it."""
+    says = {rank: _OF_NODE[node.state] for node in lives.asked for rank in node.ranks}
+    for row in rows:
+        unseen = row.detail in _UNSEEN and row.status == "unknown"
+        detail = says.get(row.rank, row.detail) if unseen else row.detail
+        yield replace(row, host=row.host or lives.nodes.host_of.get(row.rank, ""), detail=detail)
 
 
 def _by_calls(

@@ -44,6 +44,7 @@ from unhang.analysis.rules.order import asked, weighed
 from unhang.analysis.rules.rank_ended import ended, notes_on_kills
 from unhang.analysis.rules.roots_apart import with_roots
 from unhang.analysis.rules.rule import When
+from unhang.analysis.rules.silent_rank import notes_on_nodes
 from unhang.analysis.rules.sizes_apart import ended_for_calls, sizes_apart
 from unhang.analysis.rules.told import notes_on, with_told
 from unhang.analysis.sites import StackBook
@@ -94,11 +95,16 @@ def diagnose(case: Case, *, slow: bool = False) -> Report:
         status, summary = _nothing_found(case, lives, claims)
     joined, left_out = with_told(claims, lives)
     claims = most_telling_first(joined)
-    beside = (*notes_on(lives.reports, left_out), *notes_on_kills(case.samples))
+    beside = (
+        *notes_on(lives.reports, left_out),
+        *notes_on_kills(case.samples),
+        *notes_on_nodes(case.nodes),
+    )
     notes = (*backdrop.notes, *beside)
     stacks = ChainMap(backdrop.stacks, stacks_heard(lives))
     backdrop = replace(backdrop, status=status, summary=summary, notes=notes, stacks=stacks)
-    return dataclasses.replace(judge(claims, backdrop), decision=decide(claims, status, lives))
+    report = judge(claims, backdrop)
+    return dataclasses.replace(report, decision=decide(claims, status, lives), nodes=case.nodes)
 
 
 def _tells_something(case: Case, lives: Lives) -> bool:

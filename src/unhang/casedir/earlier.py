@@ -8,14 +8,14 @@ refuses cases that do not tell their command, or from which a secret was taken.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from heapq import nlargest
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
-from unhang.casedir.reports import FOLDER, MANIFEST
+from unhang.casedir.contents import MANIFEST, Contents, contents_of
+from unhang.casedir.reports import FOLDER
 from unhang.incoming import fitting, value_of
-from unhang.telltale import REMOVED
 
 __all__ = ["case_of", "good_before"]
 
@@ -23,35 +23,6 @@ _MOST_CASES: Final = 64
 """Cases that are looked at: the newest."""
 _MOST_REPORTS: Final = 16
 _MOST_BYTES: Final = 4 << 20
-
-T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class _Job:
-    command: list[str] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _Incident:
-    time_ns: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class _Ending:
-    exit_code: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _Node:
-    ending: _Ending | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _Manifest:
-    job: _Job = field(default_factory=_Job)
-    incident: _Incident = field(default_factory=_Incident)
-    nodes: list[_Node] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +38,13 @@ def case_of(path: Path) -> Path | None:
 
 def good_before(case: Path) -> Path | None:
     """The newest case beside a case that is of the same command, older, and ended well."""
-    this = _read(case / MANIFEST, _Manifest)
-    if this is None or not _command(this) or this.incident.time_ns <= 0:
+    this = contents_of(case)
+    if this is None or not this.command or not this.incident.time_ns:
         return None
     found: dict[Path, int] = {}
     for other in _beside(case):
-        told = _read(other / MANIFEST, _Manifest)
-        if told is None or _command(told) != _command(this):
+        told = contents_of(other)
+        if told is None or told.command != this.command:
             continue
         before = 0 < told.incident.time_ns < this.incident.time_ns
         if before and (other / "logs").is_dir() and _ended_well(other, told):
@@ -95,17 +66,12 @@ def _is_case(path: Path) -> bool:
     return not path.is_symlink() and (path / MANIFEST).is_file()
 
 
-def _command(told: _Manifest) -> tuple[str, ...]:
-    words = tuple(told.job.command or ())
-    return () if any(REMOVED in word for word in words) else words
-
-
-def _ended_well(case: Path, told: _Manifest) -> bool:
+def _ended_well(case: Path, told: Contents) -> bool:
     """Whether the last verdict is that nothing is wrong, or the command left with exit code 0."""
     codes = [node.ending.exit_code for node in told.nodes if node.ending]
     if codes and len(codes) == len(told.nodes) and set(codes) == {0}:
         return True
-    reports = [report for path in _reports(case) if (report := _read(path, _Report))]
+    reports = [report for path in _reports(case) if (report := _read(path))]
     return bool(reports) and all(report.status == "healthy" for report in reports)
 
 
@@ -114,12 +80,12 @@ def _reports(case: Path) -> Iterator[Path]:
     yield from sorted((case / FOLDER).glob("*.json"))[-_MOST_REPORTS:]
 
 
-def _read(path: Path, shape: type[T]) -> T | None:
-    """What a file of a case holds; None where it is not there or is something else."""
+def _read(path: Path) -> _Report | None:
+    """A report; None where it is not there or is something else."""
     try:
         if not path.is_file() or path.stat().st_size > _MOST_BYTES:
             return None
         value = value_of(path.read_bytes())
     except (OSError, ValueError):
         return None
-    return next(iter(fitting([value], shape)), None)
+    return next(iter(fitting([value], _Report)), None)

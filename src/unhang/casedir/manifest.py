@@ -18,6 +18,8 @@ from typing import Any, Final
 import msgspec
 
 from unhang.bounds import is_rank, largest_world
+from unhang.casedir.contents import AskedPart
+from unhang.casedir.new import undone_if_empty
 from unhang.casedir.sharing import (
     MOST_CASES,
     can_join,
@@ -37,6 +39,7 @@ from unhang.wording import intervals
 __all__ = [
     "CASES",
     "Ending",
+    "LateRun",
     "NodePart",
     "RankPart",
     "agreed_world",
@@ -45,6 +48,7 @@ __all__ = [
     "not_found",
     "save_file",
     "write_ending",
+    "write_late",
     "write_part",
 ]
 
@@ -52,6 +56,7 @@ SCHEMA: Final = "unhang.case/1"
 CASES: Final = "unhang-cases"
 FOLDERS: Final = ("dumps", "stacks", "logs", "env", "parts")
 
+_LATE: Final = ".late.json"
 _MAX_PART: Final = 32 << 20
 _LISTED: Final = 1 << 14
 """So many ranks of which nobody says anything are listed all the same."""
@@ -95,6 +100,9 @@ class NodePart:
         timings_s: Seconds from the detection to the end of each step.
         streams: The command's output: name, path or why it is not there.
         notes: What went wrong while collecting.
+        node: What its launcher calls it; "" where that is its host's name.
+        missed: Why nothing came of it, where it was asked in vain.
+        cluster, namespace: Whose node it is: "slurm", "kubernetes"…; "" where nothing tells.
     """
 
     run: str
@@ -108,6 +116,28 @@ class NodePart:
     timings_s: Mapping[str, float] = field(default_factory=dict)
     streams: Sequence[Mapping[str, object]] = ()
     notes: Sequence[str] = ()
+    node: str = ""
+    missed: str = ""
+    cluster: str = ""
+    namespace: str = ""
+
+    @property
+    def name(self) -> str:
+        """As its launcher calls it, else its host's name."""
+        return self.node or self.host
+
+
+@dataclass(frozen=True, slots=True)
+class LateRun:
+    """A run that takes part in a case and had given nothing when it was judged.
+
+    Attributes:
+        host: Its node, as its name tells.
+        waited_s: For so long it was waited for.
+    """
+
+    host: str
+    waited_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,11 +175,12 @@ def create_case(
         path = numbered(first, number)
         try:
             shared = bool(named and run) and can_join(path, first, job, run)
-            private_dir(path, exist_ok=shared or (number == 1 and is_reserved(path)))
-            if run and named:
-                reserve(path, job)
-            for folder in FOLDERS:
-                private_dir(path / folder, exist_ok=shared)
+            with undone_if_empty(path):
+                private_dir(path, exist_ok=shared or (number == 1 and is_reserved(path)))
+                if run and named:
+                    reserve(path, job)
+                for folder in FOLDERS:
+                    private_dir(path / folder, exist_ok=shared)
         except FileExistsError:
             continue
         except OSError as error:
@@ -161,10 +192,10 @@ def create_case(
 # ------------------------------------------------------------------ writing
 
 
-def not_found(ranks: Iterable[int]) -> list[RankPart]:
+def not_found(ranks: Iterable[int], host: str = "") -> list[RankPart]:
     """What a node says of ranks that it should have, and of which there is no process."""
     why = {"all": "no process of it was found on its node"}
-    return [RankPart(rank, missing=why) for rank in ranks]
+    return [RankPart(rank, host, missing=why) for rank in ranks]
 
 
 def save_file(path: Path, data: bytes, *, at_once: bool = True) -> None:
@@ -216,6 +247,16 @@ def write_ending(case: Path, run: str, ending: Ending) -> None:
     merge_manifest(case)
 
 
+def write_late(case: Path, run: str, late: LateRun) -> None:
+    """Note that a run is late, then merge the manifest anew; its part takes the place of that.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    save_file(part_path(case, run).with_suffix(_LATE), _json(late))
+    merge_manifest(case)
+
+
 def _json(value: object) -> bytes:
     """A value as JSON; what a launcher says of a hundred thousand ranks is written in a second."""
     try:
@@ -233,14 +274,19 @@ def merge_manifest(case: Path) -> None:
     """
     parts: list[NodePart] = []
     endings: dict[str, Ending] = {}
+    late: dict[str, LateRun] = {}
     for path in sorted((case / "parts").glob("*.json")):
         value = _read_part(path)
         if path.name.endswith(".end.json"):
             ended, misfits = overlaid(Ending(""), value)
             endings |= {} if misfits else {path.name.removesuffix(".end.json"): ended}
+        elif path.name.endswith(_LATE):
+            late[path.name.removesuffix(_LATE)] = overlaid(LateRun(path.name), value)[0]
         else:
             parts.append(_checked(value, path.stem))
-    save_file(case / "manifest.json", _json(_manifest(parts, endings)))
+    runs = {part.run for part in parts}
+    missed = [each for run, each in late.items() if run not in runs]
+    save_file(case / "manifest.json", _json(_manifest(parts, endings, missed)))
 
 
 def _read_part(path: Path) -> object:
@@ -273,7 +319,9 @@ def agreed_world(sizes: Iterable[int]) -> int:
     return max(votes, key=lambda size: (votes[size], size), default=0)
 
 
-def _manifest(parts: Sequence[NodePart], endings: Mapping[str, Ending]) -> dict[str, Any]:
+def _manifest(
+    parts: Sequence[NodePart], endings: Mapping[str, Ending], late: Sequence[LateRun] = ()
+) -> dict[str, Any]:
     begun = [part for part in parts if _time_of(part)]
     first = min(begun, key=_time_of, default=None)
     world = agreed_world(part.world_size for part in parts)
@@ -289,12 +337,36 @@ def _manifest(parts: Sequence[NodePart], endings: Mapping[str, Ending]) -> dict[
         "schema": SCHEMA,
         "world_size": world,
         "looked_at": looked_at,
+        "cluster": next((part.cluster for part in parts if part.cluster), ""),
+        "namespace": next((part.namespace for part in parts if part.namespace), ""),
+        "asked": _asked(parts, late, world),
         "job": {key: getattr(first, key, None) for key in ("job", "attempt", "command")},
         "incident": first.incident if first else {},
         "nodes": [_node(part, endings.get(part.run)) for part in parts],
         "ranks": {str(number): ranks[number] for number in sorted(ranks)},
         **({"not_listed": more} if world > listed else {}),
     }
+
+
+def _asked(parts: Sequence[NodePart], late: Sequence[LateRun], world: int) -> list[AskedPart]:
+    """Every node with its ranks; those of the only one that told none are what the others leave.
+
+    Whether it is one node that they are on, only the job's even share tells: each other node has as
+    many.
+    """
+    told: dict[str, set[int]] = {}
+    for part in parts:
+        if not part.missed:
+            told.setdefault(part.name, set()).update(rank.rank for rank in part.ranks)
+    asked = [AskedPart(name, "answered", [*intervals(ranks)]) for name, ranks in told.items()]
+    silent = [AskedPart(part.name, "not-reached", why=part.missed) for part in parts if part.missed]
+    silent += [AskedPart(each.host, "late", why=f"waited {each.waited_s:.0f} s") for each in late]
+    silent = [each for each in silent if each.node not in told]
+    left = set(range(world)).difference(*told.values())
+    even = {len(ranks) for ranks in told.values() if ranks} == {len(left)}
+    if len(silent) == 1 and even:
+        silent = [replace(silent[0], ranks=[*intervals(left)], inferred=True)]
+    return [*asked, *silent]
 
 
 def _node(part: NodePart, ending: Ending | None) -> dict[str, Any]:

@@ -13,14 +13,15 @@ import re
 from pathlib import Path
 from typing import Final
 
+from unhang.casedir.contents import MANIFEST
+from unhang.casedir.new import undone_if_empty, write_new
 from unhang.errors import OutputError, UsageError
-from unhang.record.contact.runtime_dir import private_dir, private_opener
+from unhang.record.contact.runtime_dir import private_dir
 from unhang.wording import printable
 
 __all__ = ["FOLDER", "check_place", "is_case", "keep_private", "name_told", "save_report"]
 
 FOLDER: Final = "reports"
-MANIFEST: Final = "manifest.json"
 _STAMP: Final = "%Y%m%dT%H%M%SZ"
 _NAME: Final = re.compile(r"(?P<command>[a-z]{2,20})-(?P<time>\d{8}T\d{6}Z)(?:-\d{1,5})?\.json")
 
@@ -100,15 +101,16 @@ def save_report(root: Path, command: str, text: str, now_s: float) -> Path:
     check_place(root)
     stamp = datetime.fromtimestamp(now_s, tz=timezone.utc).strftime(_STAMP)
     try:
-        if not is_case(root):
-            for folder in FOLDERS:
-                private_dir(root / folder)
-        private_dir(root / FOLDER)
-        for number in range(1, MOST_CASES):
-            again = "" if number == 1 else f"-{number}"
-            path = root / FOLDER / f"{command}-{stamp}{again}.json"
-            if _written(path, text):
-                return path
+        with undone_if_empty(root):
+            if not is_case(root):
+                for folder in FOLDERS:
+                    private_dir(root / folder)
+            private_dir(root / FOLDER)
+            for number in range(1, MOST_CASES):
+                again = "" if number == 1 else f"-{number}"
+                path = root / FOLDER / f"{command}-{stamp}{again}.json"
+                if _written(path, text):
+                    return path
     except OSError as error:
         raise cannot_write(root, error) from error
     raise OutputError(f"{MOST_CASES} reports of this second are there", "Try again.")
@@ -117,10 +119,7 @@ def save_report(root: Path, command: str, text: str, now_s: float) -> Path:
 def _written(path: Path, text: str) -> bool:
     """Write a new file; False where there is one of that name."""
     try:
-        with open(path, "x", encoding="utf-8", opener=private_opener) as stream:
-            stream.write(text)
-            stream.flush()
-            os.fsync(stream.fileno())
+        write_new(path, text)
     except FileExistsError:
         return False
     except OSError:

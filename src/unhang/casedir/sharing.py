@@ -17,8 +17,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from unhang.casedir.new import undone_if_empty, write_new
 from unhang.errors import OutputError, UsageError
-from unhang.record.contact.runtime_dir import private_dir, private_opener, safe_name
+from unhang.record.contact.runtime_dir import private_dir, safe_name
 from unhang.regular import open_regular
 from unhang.wording import printable
 
@@ -106,25 +107,28 @@ def claim(path: Path, job: str, run: str = "") -> Reservation:
         OutputError: It cannot be written.
     """
     try:
-        private_dir(path)
-        if not is_reserved(path) and not (path / _CLAIM).exists():
-            raise UsageError(
-                f"{path} is not empty", "a case never overwrites: name a new directory"
-            )
-        reserve(path, job)
-        owner = _owner_soon(path)
-        if owner != job:
-            raise UsageError(
-                f"{path} belongs to another run ({owner or 'unknown'})",
-                "name another directory, or the same --job where both are one job",
-            )
-        if run:
-            _claim_of(path, run).touch(mode=0o600)
+        with undone_if_empty(path):
+            _claim(path, job, run)
     except FileExistsError as error:
         raise UsageError(f"{path} is not a directory", "name a directory") from error
     except OSError as error:
         raise cannot_write(path, error) from error
     return Reservation(path, job, run)
+
+
+def _claim(path: Path, job: str, run: str) -> None:
+    private_dir(path)
+    if not is_reserved(path) and not (path / _CLAIM).exists():
+        raise UsageError(f"{path} is not empty", "a case never overwrites: name a new directory")
+    reserve(path, job)
+    owner = _owner_soon(path)
+    if owner != job:
+        raise UsageError(
+            f"{path} belongs to another run ({owner or 'unknown'})",
+            "name another directory, or the same --job where both are one job",
+        )
+    if run:
+        _claim_of(path, run).touch(mode=0o600)
 
 
 def _claim_of(path: Path, run: str) -> Path:
@@ -142,11 +146,8 @@ def reserve(path: Path, job: str) -> None:
 
 def _write_once(path: Path, value: Mapping[str, object]) -> None:
     """The first writer wins; a reader that is too early sees no object, and looks again later."""
-    with (
-        suppress(FileExistsError),
-        open(path, "x", encoding="utf-8", opener=private_opener) as stream,
-    ):
-        json.dump(value, stream)
+    with suppress(FileExistsError):
+        write_new(path, json.dumps(value))
 
 
 def _owner(path: Path) -> str:

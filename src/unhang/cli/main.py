@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import os
 import sys
 from collections.abc import Sequence
 
@@ -48,6 +49,7 @@ COMMANDS: tuple[CommandEntry, ...] = (
     CommandEntry("demo", "unhang.cli.demo", "hang a small job here and diagnose it"),
     CommandEntry("numerics", f"{_VERDICTS}.numerics", "find where numbers first differ"),
     CommandEntry("attach", "unhang.cli.attach", "debug a rank that stopped in a breakpoint"),
+    CommandEntry("top", "unhang.cli.top", "show ranks, rates and verdicts, live in the terminal"),
     CommandEntry("serve", "unhang.cli.serve", "show cases in a browser"),
     CommandEntry("history", f"{_EVIDENCE}.history", "find what many incidents have in common"),
     CommandEntry("mcp", "unhang.cli.mcp", "serve verdicts to agents (Model Context Protocol)"),
@@ -60,6 +62,10 @@ _READERS = frozenset({"diagnose", "entries", "explain", "logs", "paste", "query"
 """Commands that only read and print: nothing of theirs needs Python to be taken apart."""
 
 _MANY_RANKS = _READERS | {"collect", "reduce"}
+_LOOKERS = _MANY_RANKS | {"core", "dump", "history", "mcp", "serve", "stacks"}
+"""Commands that start no program of the user's, who set its threads."""
+
+_ROOM = "give the command more room: ulimit -v, or the memory of its container"
 _YOUNG = 1 << 18
 """New objects before a search for cycles: of a large case nearly all stay, and few are in any."""
 
@@ -92,6 +98,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     command = next(iter(sys.argv[1:]), "")
     if command in _MANY_RANKS:
         gc.set_threshold(_YOUNG)
+    if command in _LOOKERS:  # numpy's threads are of no use, and a limit of processes ends them
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     code = _safe(sys.argv[1:])
     if command in _READERS:
         end_at_once(code)
@@ -120,6 +128,19 @@ def _guarded(words: Sequence[str]) -> int:
     except UnhangError as error:
         complain(error.message, error.hint)
         return error.exit_code
+    except MemoryError:
+        complain("there is not enough memory for this", _ROOM)
+        return UnhangError.exit_code
+    except ImportError as error:
+        if not (error.path or "").endswith(".so"):
+            raise
+        complain(f"a library cannot be loaded: {printable(str(error))}", _ROOM)
+        return UnhangError.exit_code
+    except RuntimeError as error:
+        if "start new thread" not in str(error):
+            raise
+        complain("no thread can be started", "raise the limit of processes: ulimit -u")
+        return UnhangError.exit_code
     except KeyboardInterrupt:
         complain("interrupted")
         return 130

@@ -88,6 +88,7 @@ class GatherPlan:
         python: Interpreter to try first on the nodes, or "".
         ship: Send the collector along.
         timeout_s: For one node, or one batch of nodes.
+        cluster, namespace: Whose nodes they are, for the manifest; "" where that is not known.
         at_once: Most commands at a time.
     """
 
@@ -97,6 +98,8 @@ class GatherPlan:
     ship: bool = True
     timeout_s: float = 120.0
     at_once: int = 32
+    cluster: str = ""
+    namespace: str = ""
 
 
 @dataclass(slots=True)
@@ -296,9 +299,12 @@ def _add_part(  # what a node sent becomes its part of the manifest
                 "detail": f"{len(files)} files from node {node}",
                 "time_ns": told.time_ns,
             },
-            ranks=[*ranks, *not_found(fitting(told.not_found[:_MAX_RANKS], _Rank))],
+            ranks=[*ranks, *not_found(fitting(told.not_found[:_MAX_RANKS], _Rank), host)],
             timings_s=dict(list(told.timings_s.items())[:_MAX_WORDS]),
             notes=notes,
+            node=node,
+            cluster=plan.cluster,
+            namespace=plan.namespace,
         ),
         merge=False,
     )
@@ -316,12 +322,10 @@ def _give_up(node: str, why: str, plan: GatherPlan, case: Path, gathered: Gather
         NodePart(
             run=_run_of(plan, node),
             host=node,
-            job="",
-            attempt=0,
-            world_size=0,
-            command=(),
-            incident={},
             notes=[f"nothing came of this node: {why}"],
+            missed=why[:_MAX_TEXT],
+            cluster=plan.cluster,
+            namespace=plan.namespace,
         ),
         merge=False,
     )

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -69,14 +70,22 @@ def redact_case(case: Path, target: Path, redactor: Redactor) -> Redacted:
     redactor.counts.clear()
     try:
         private_dir(target, exist_ok=False)
-        done = _write_all(files, case, target, redactor)
-        done.summary = redactor.summary()
-        save_file(target / "redaction.txt", _account(done).encode())
     except FileExistsError as error:
         raise OutputError(f"{target} is there already", "Name a new directory.") from error
     except OSError as error:
-        raise OutputError(f"{target} cannot be written: {error.strerror}") from error
+        raise _cannot_write(target, error) from error
+    try:
+        done = _write_all(files, case, target, redactor)
+        done.summary = redactor.summary()
+        save_file(target / "redaction.txt", _account(done).encode())
+    except OSError as error:  # half a copy would look like a whole one
+        shutil.rmtree(target, ignore_errors=True)
+        raise _cannot_write(target, error) from error
     return done
+
+
+def _cannot_write(target: Path, error: OSError) -> OutputError:
+    return OutputError(f"{target} cannot be written: {error.strerror}")
 
 
 def _files(case: Path) -> Iterator[Path]:

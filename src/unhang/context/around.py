@@ -14,8 +14,8 @@ from heapq import nlargest
 from pathlib import Path
 from typing import Final, TypeVar
 
-from unhang.casedir.reports import MANIFEST
-from unhang.context.recalled import Past, facts_of
+from unhang.casedir.contents import contents_of
+from unhang.context.recalled import Past, facts_of, incidents_of, is_same_run
 from unhang.context.tallies import history_of
 from unhang.incoming import fitting, value_of
 from unhang.regular import leading_out, open_regular
@@ -115,31 +115,6 @@ def _told(path: Path, shape: type[T]) -> T | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Job:
-    job: str | None = None
-    attempt: int | None = None
-    command: list[str] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _Incident:
-    time_ns: int = 0
-    ran_s: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class _Node:
-    host: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class _Manifest:
-    job: _Job = field(default_factory=_Job)
-    incident: _Incident = field(default_factory=_Incident)
-    nodes: list[_Node] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True)
 class _Surroundings:
     python: str = ""
     torch: str = ""
@@ -148,7 +123,7 @@ class _Surroundings:
 
 def _identity(case: Path) -> Identity | None:
     """What the manifest says, and the surroundings of the first node that tells them."""
-    told = _told(case / MANIFEST, _Manifest)
+    told = contents_of(case)
     if told is None:
         return None
     folder = case / "env"
@@ -158,10 +133,10 @@ def _identity(case: Path) -> Identity | None:
     named = {"torch": node.torch, "Python": node.python}
     return Identity(
         job=told.job.job or "",
-        attempt="" if told.job.attempt is None else str(told.job.attempt),
-        hosts=tuple(sorted({each.host for each in told.nodes} - {""})),
-        time_ns=max(told.incident.time_ns, 0),
-        ran_s=max(told.incident.ran_s, 0.0),
+        attempt=told.attempt,
+        hosts=told.hosts,
+        time_ns=told.incident.time_ns,
+        ran_s=told.incident.ran_s,
         command=tuple(told.job.command or ()),
         revision=node.revision,
         case=case.resolve().name,
@@ -193,10 +168,8 @@ def _before(report: Report, case: Path, history: Sequence[Path]) -> Before | Non
     this = replace(this, time_s=now_s or this.time_s)
     if not this.places:
         return None
-    ran_s = report.identity.ran_s if report.identity else 0.0
-    looked_at = [
-        past for past in _earlier(case, history, this.time_s) if not _is_same_run(past, this, ran_s)
-    ]
+    earlier = _earlier(case, history, this.time_s)
+    looked_at = incidents_of(past for past in earlier if not is_same_run(past, this))
     same = [past for past in looked_at if past.code == this.code and _shares(past, this)]
     if not same:
         return None
@@ -208,12 +181,6 @@ def _before(report: Report, case: Path, history: Sequence[Path]) -> Before | Non
         last_ns=int(max(past.time_s for past in same) * _NS),
         looked_at=len(looked_at),
     )
-
-
-def _is_same_run(past: Past, this: Past, ran_s: float) -> bool:
-    """Whether it is another look at this very run: two cases of one incident are no recurrence."""
-    same = (past.job_id, past.attempt) == (this.job_id, this.attempt)
-    return same and past.time_s >= this.time_s - ran_s
 
 
 def _shares(past: Past, this: Past) -> bool:

@@ -6,18 +6,23 @@ other: what has not the shape of one is refused.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Final
 
 from unhang.casedir.reports import is_case
 from unhang.errors import InputError
 from unhang.incoming import fit
 
-__all__ = ["Past", "cases_in", "facts_of"]
+__all__ = ["Past", "cases_in", "facts_of", "incidents_of", "is_same_run"]
 
 _NS = 1_000_000_000
+_SAME_S: Final = 600.0
+"""Looks at one hang come within minutes; used where nothing tells how long the job had run."""
+_SURER: Final = ("low", "medium", "high")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +69,13 @@ class _Moment:
 
 
 @dataclass(frozen=True, slots=True)
+class _Whose:
+    job: str = ""
+    attempt: str = ""
+    ran_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class _Span:
     last_ns: int = 0
 
@@ -74,6 +86,7 @@ class _Saved:
     summary: str
     job: _Span = field(default_factory=_Span)
     incident: _Moment = field(default_factory=_Moment)
+    identity: _Whose | None = None
     findings: list[_Found] = field(default_factory=list)
     ranks: list[_Rank] = field(default_factory=list)
 
@@ -89,6 +102,7 @@ class Past:
         culprit_hosts: Of the culprits of its first cause.
         places: Lines of the user's code at which culprits, or else victims, were seen.
         parts: GPUs and links that its findings blame, as "gpu node01/3".
+        ran_s: For how long its job had run, in seconds; 0 where nothing tells.
     """
 
     path: Path
@@ -107,6 +121,39 @@ class Past:
     places: tuple[str, ...] = ()
     parts: tuple[str, ...] = ()
     attempt: str = ""
+    ran_s: float = 0.0
+
+
+def is_same_run(one: Past, other: Past) -> bool:
+    """Whether two cases are of one run of a job: two looks at it, or one of each node."""
+    first, last = sorted((one, other), key=lambda past: past.time_s)
+    same = (first.job_id, first.attempt) == (last.job_id, last.attempt)
+    return same and last.job_id != "" and last.time_s - first.time_s <= max(last.ran_s, _SAME_S)
+
+
+def incidents_of(pasts: Iterable[Past]) -> list[Past]:
+    """One of the cases of each run, the most telling, with the hosts of all.
+
+    A run hangs once, however often and from wherever it is looked at.
+    """
+    runs: dict[tuple[str, str], list[list[Past]]] = defaultdict(list)
+    for past in sorted(pasts, key=lambda past: past.time_s):
+        known = runs[past.job_id, past.attempt]
+        if known and is_same_run(known[-1][-1], past):
+            known[-1].append(past)
+        else:
+            known.append([past])
+    return [_told_best(looks) for known in runs.values() for looks in known]
+
+
+def _told_best(looks: Sequence[Past]) -> Past:
+    best = max(looks, key=lambda past: (past.status == "problem", _sureness(past), past.time_s))
+    hosts = {host for past in looks for host in past.hosts}
+    return replace(best, hosts=tuple(sorted(hosts))) if len(looks) > 1 else best
+
+
+def _sureness(past: Past) -> int:
+    return _SURER.index(past.confidence) if past.confidence in _SURER else -1
 
 
 def cases_in(paths: Iterable[Path]) -> list[Path]:
@@ -153,12 +200,14 @@ def facts_of(case: Path, report: object) -> Past:
     saved = fit(report, _Saved)
     first = next(iter([*(f for f in saved.findings if f.role == "cause"), *saved.findings]), None)
     host_of = {each.rank: each.host for each in saved.ranks if each.host}
+    whose = saved.identity or _Whose()
     moment = (saved.incident.newest_ns or saved.job.last_ns) / _NS
     past = Past(
         path=case,
         time_s=moment if moment > 0 else case.stat().st_mtime,
-        job_id=saved.incident.job_id,
-        attempt=saved.incident.attempt,
+        job_id=saved.incident.job_id or whose.job,
+        attempt=saved.incident.attempt or whose.attempt,
+        ran_s=whose.ran_s,
         status=saved.status,
         summary=saved.summary,
         world_size=len(saved.ranks),

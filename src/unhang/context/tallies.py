@@ -12,10 +12,10 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from unhang.context.recalled import Past
+from unhang.context.recalled import Past, incidents_of
+from unhang.wording import count_of
 
 __all__ = ["CHANCE", "History", "Tally", "history_of"]
 
@@ -46,8 +46,9 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """Tallies by what they count, most first."""
+    """Tallies by what they count, most first, over the incidents of so many cases."""
 
+    cases: int
     incidents: int
     problems: int
     hosts: tuple[Tally, ...]
@@ -55,10 +56,19 @@ class History:
     places: tuple[Tally, ...]
     kinds: tuple[Tally, ...]
 
+    @property
+    def counted(self) -> str:
+        """How many there are: "2 incidents, 2 problems, in 3 cases"."""
+        told = (count_of(self.incidents, "incident"), count_of(self.problems, "problem"))
+        looks = self.cases > self.incidents
+        return ", ".join((*told, *((f"in {count_of(self.cases, 'case')}",) if looks else ())))
+
 
 def history_of(pasts: Sequence[Past]) -> History:
-    """Count over incidents."""
+    """Count over incidents: the cases of one run are one, for they are no independent trials."""
+    cases, pasts = len(pasts), incidents_of(pasts)
     return History(
+        cases=cases,
         incidents=len(pasts),
         problems=sum(past.status == "problem" for past in pasts),
         hosts=_hosts(pasts),

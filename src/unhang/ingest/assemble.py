@@ -14,6 +14,7 @@ import numpy as np
 
 from unhang.batches import find_batches
 from unhang.case import CALL_DTYPES, Calls, Case, Dump, Window
+from unhang.casedir.contents import asked_nodes
 from unhang.ingest.beside import Extras
 from unhang.ingest.columns.decoded import (
     Column,
@@ -77,6 +78,9 @@ def assemble(
         world_size=world.size,
         world_size_inferred=world.inferred,
         unvisited=_unvisited(extras, world),
+        nodes=asked_nodes(extras.manifests, world.size),
+        cluster=next((each.cluster for each in extras.manifests if each.cluster), ""),
+        namespace=next((each.namespace for each in extras.manifests if each.namespace), ""),
         samples=extras.samples,
         log_events=extras.log_events,
         log_facts=extras.log_facts,

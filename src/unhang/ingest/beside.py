@@ -7,17 +7,13 @@ what the dumps cannot say: how many ranks were expected, and how slow one was se
 from __future__ import annotations
 
 import sys
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import msgspec
-
-from unhang.bounds import MAX_RANKS
+from unhang.casedir.contents import Contents, read_contents
 from unhang.errors import InputError, UnhangError
-from unhang.incoming import value_of
-from unhang.ingest.columns.values import as_int
 from unhang.ingest.discover.sources import Inputs, show_path
 from unhang.model import Fact, LastCall, LogEvent, Note, ProcessSample, SlowRank
 from unhang.ras import MOST_BYTES, RasStatus, parse
@@ -26,7 +22,7 @@ from unhang.report import SavedReport
 from unhang.wording import count_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from unhang.ingest.columns.dumpfiles import DumpFile
     from unhang.logs.files import LogSource
@@ -39,13 +35,8 @@ __all__ = [
     "of_attempt",
     "ranks_looked_at",
     "read_beside",
-    "watched",
+    "read_manifests",
 ]
-
-_MAX_MANIFEST_BYTES = 4 << 20
-_MANIFEST_HEAD = 64 << 10
-
-_Rank = Annotated[int, msgspec.Meta(ge=0, lt=MAX_RANKS)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +81,7 @@ class Extras:
     slow: SlowRank | None = None
     incident: str = ""
     looked_at: frozenset[int] | None = None
+    manifests: tuple[Contents, ...] = ()
     notes: list[Note] = field(default_factory=list)
 
     @property
@@ -286,78 +278,31 @@ def _words_of(event: LogEvent) -> tuple[str, int, str]:
     return event.code, event.rank, event.text
 
 
-def expected_ranks(manifests: list[Path], notes: list[Note]) -> tuple[int, str]:
-    """World size as the manifest of a case directory has it, and whose word it is; 0 for none."""
-    for path in manifests:
+def read_manifests(paths: list[Path], notes: list[Note]) -> dict[str, Contents | None]:
+    """What the manifests of case directories say, by their names; None where one cannot be read."""
+    found: dict[str, Contents | None] = {}
+    for path in paths:
         shown = show_path(str(path))
+        found[shown] = None
         try:
-            manifest = _manifest(path)
+            found[shown] = read_contents(path)
         except (OSError, ValueError, RecursionError) as error:
             reason = f"the manifest cannot be read ({type(error).__name__})"
             notes.append(Note("warning", shown, reason))
-            continue
-        if isinstance(manifest, dict) and (size := as_int(manifest.get("world_size"), 0)) > 0:
-            return size, shown
-    return 0, ""
+    return found
 
 
-class _Incident(msgspec.Struct):
-    slow: SlowRank | None = None
+def expected_ranks(manifests: Mapping[str, Contents | None]) -> tuple[int, str]:
+    """World size as the first manifest has it that tells one, and whose word it is; 0 for none."""
+    told = ((each.world_size, name) for name, each in manifests.items() if each is not None)
+    return next(((size, name) for size, name in told if size), (0, ""))
 
 
-class _Job(msgspec.Struct):
-    attempt: int | None = None
-
-
-class Watched(msgspec.Struct):
-    """What the watch of a case saw, as far as its manifest is asked for it here.
-
-    Attributes:
-        incident: With the rank that kept the others waiting, if it saw one.
-        job: With the attempt of the launcher.
-    """
-
-    incident: _Incident = msgspec.field(default_factory=_Incident)
-    job: _Job = msgspec.field(default_factory=_Job)
-
-    @property
-    def attempt(self) -> str:
-        """The attempt as logs and dumps write it; "" where the manifest does not tell."""
-        return "" if self.job.attempt is None else str(self.job.attempt)
-
-
-def watched(manifests: list[Path]) -> Watched:
-    """What the first manifest tells that can be read; of the others the ranks are asked for."""
-    for path in manifests:
-        with suppress(OSError, ValueError, RecursionError):
-            return msgspec.convert(_manifest(path), Watched)
-    return Watched()
-
-
-class _Looked(msgspec.Struct):
-    looked_at: list[tuple[_Rank, _Rank]]
-
-
-def ranks_looked_at(manifests: list[Path]) -> frozenset[int] | None:
+def ranks_looked_at(manifests: Mapping[str, Contents | None]) -> frozenset[int] | None:
     """The ranks that nodes reported, found or not; None where a manifest does not tell."""
     found: set[int] = set()
-    for path in manifests:
-        try:
-            told = msgspec.convert(_manifest(path), _Looked).looked_at
-        except (OSError, ValueError, RecursionError):
+    for each in manifests.values():
+        if each is None or each.looked_at is None:
             return None
-        found.update(rank for first, last in told for rank in range(first, last + 1))
+        found.update(rank for first, last in each.looked_at for rank in range(first, last + 1))
     return frozenset(found) if manifests else None
-
-
-def _manifest(path: Path) -> object:
-    """What a manifest says first, which is the number of ranks; of another's, all of it."""
-    from unhang.ingest.jsonfile import first_pairs
-
-    with open_regular(path) as file:
-        data = file.read(_MANIFEST_HEAD)
-        head = first_pairs(data.decode("utf-8", "replace").lstrip())
-        if "world_size" in head:
-            return head
-        data += file.read(_MAX_MANIFEST_BYTES)
-    return value_of(data) if len(data) <= _MAX_MANIFEST_BYTES else head

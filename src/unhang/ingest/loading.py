@@ -15,6 +15,7 @@ from typing import TypeAlias
 
 from unhang.bounds import MAX_RANKS
 from unhang.case import Case
+from unhang.casedir.contents import Contents
 from unhang.errors import InputError, NoEvidenceError, UnhangError, UsageError
 from unhang.ingest.assemble import assemble
 from unhang.ingest.beside import (
@@ -25,7 +26,7 @@ from unhang.ingest.beside import (
     of_attempt,
     ranks_looked_at,
     read_beside,
-    watched,
+    read_manifests,
 )
 from unhang.ingest.columns.dictionaries import Dictionaries
 from unhang.ingest.columns.dumpfiles import DumpFile, characterise, notes_of_files, passed_over
@@ -36,6 +37,7 @@ from unhang.ingest.groups.ranks import assign_ranks, place_lone_dump, split_repl
 from unhang.ingest.groups.unnamed import split_unnamed
 from unhang.ingest.handed import Evidence, NamedBytes, split_handed
 from unhang.ingest.incidents import choose, drop_duplicates, empty_copies, one_incident
+from unhang.ingest.pages.pagedump import where_needed
 from unhang.ingest.reading import Progress, Reader
 from unhang.model import Note
 from unhang.wording import count_of
@@ -103,19 +105,22 @@ def load(
     extras.notes += assign_ranks(found, shared, told=pattern is not None)
     extras.notes += place_lone_dump(found, shared)
     empty_copies(found, shared)
-    files = _without_nameless(found, extras.notes)
+    files = where_needed(_without_nameless(found, extras.notes), extras.notes)
     replica_size, notes = split_replicas(files, shared.memberships, group_world_size)
     extras.notes += notes
     if files:
         files = _of_one_incident(files, incident, extras, shared, whole=inputs.is_one_case)
-    seen = watched(inputs.manifests)
+    manifests = read_manifests(inputs.manifests, extras.notes)
+    extras.manifests = tuple(each for each in manifests.values() if each is not None)
+    seen = next(iter(extras.manifests), Contents())
     extras.slow = seen.incident.slow
-    extras.looked_at = ranks_looked_at(inputs.manifests)
+    extras.looked_at = ranks_looked_at(manifests)
     extras.log_events = of_attempt(extras, attempt_of(files) or seen.attempt)
     if not any(item.decoded for item in files) and not extras.tell_something:
         raise _no_evidence(inputs, files, reader, beside, 0 if callable(paths) else len(handed))
-    manifest = expected_ranks(inputs.manifests, extras.notes)
-    world = world_of(files, shared.memberships, world_size, manifest, replica_size, extras.notes)
+    world = world_of(
+        files, shared.memberships, world_size, expected_ranks(manifests), replica_size, extras.notes
+    )
     split_unnamed(files, shared)
     grouping = resolve_groups(files, shared, world.size, replica_size)
     extras.notes += grouping.notes

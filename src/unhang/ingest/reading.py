@@ -162,6 +162,9 @@ class Reader:
         if kind is FileKind.PART:
             yield from self.of_part(shown, data)
             return
+        if kind is FileKind.PAGE:
+            yield from self.of_page(shown, relative, mtime_ns, data)
+            return
         if kind not in (FileKind.PICKLE, FileKind.JSON):
             yield from self.lost(shown, relative, mtime_ns, "")
             return
@@ -191,6 +194,26 @@ class Reader:
             self.notes.append(Note("error", shown, f"the part cannot be read: {error}"))
             self.lost_parts += 1
             return []
+
+    def of_page(self, shown: str, relative: str, mtime_ns: int, data: bytes) -> Iterator[DumpFile]:
+        """What a heartbeat's file tells of the last calls of its rank, a backend at a time."""
+        from unhang.ingest.pages.pagedump import FROM_PAGE, dumps_of
+
+        claim = read_name(relative, self.pattern)
+
+        def file(status: DumpStatus, decoded: Decoded | None, problem: str) -> DumpFile:
+            return DumpFile(
+                shown, claim, mtime_ns, status, decoded, problem, relative=relative, is_page=True
+            )
+
+        try:
+            for found in dumps_of(data):
+                decoded = normalise(found.value, self.shared, len(data))
+                decoded.reported_by, decoded.truncated = FROM_PAGE, bool(found.problem)
+                status = DumpStatus.TRUNCATED if found.problem else DumpStatus.OK
+                yield file(status, decoded, found.problem)
+        except BadDump as error:
+            yield file(DumpStatus.UNREADABLE, None, str(error))
 
     def take_parts(self, found: Sequence[DumpFile]) -> None:
         """Make the rows of what was read in parts, and take over what was said there.

@@ -15,11 +15,12 @@ from typing import Any, Final
 from unhang._version import __version__
 from unhang.casedir.manifest import NodePart, RankPart, save_file, write_part
 from unhang.model import Frame, ProcessSample, ThreadStack
-from unhang.record.calls.ring import DTYPE_NAMES
+from unhang.record.contact.latest import DTYPE_NAMES
 from unhang.record.dumps.dumpfile import FORMAT_VERSION, SCHEMA, encode
-from unhang.rehearse.agreement import agree
-from unhang.rehearse.referee import Frames, LivingRank, MadeCall, RankGroup, Referee, unpaired
-from unhang.rehearse.server import RehearsalEnd
+from unhang.rehearse.matching.agreement import agree
+from unhang.rehearse.matching.encounters import unpaired
+from unhang.rehearse.matching.parties import Frames, LivingRank, MadeCall, RankGroup
+from unhang.rehearse.matching.referee import Referee, RehearsalEnd
 from unhang.stacks.formats.saved import dump_samples
 from unhang.stacks.ownership import is_library
 

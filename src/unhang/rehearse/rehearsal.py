@@ -21,9 +21,9 @@ from unhang.errors import InputError
 from unhang.ingest import load
 from unhang.rehearse.commandline import RehearsedJob
 from unhang.rehearse.endstate import write_case
-from unhang.rehearse.proof import judged
-from unhang.rehearse.referee import Referee
-from unhang.rehearse.server import RehearsalEnd, rehearse
+from unhang.rehearse.matching.referee import Referee, RehearsalEnd
+from unhang.rehearse.server import rehearse
+from unhang.rehearse.verdict.proof import judged
 from unhang.report import Report
 
 __all__ = ["RehearsalWishes", "rehearsed"]

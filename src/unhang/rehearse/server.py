@@ -17,32 +17,15 @@ from typing import Final
 
 from unhang.errors import InputError
 from unhang.rehearse.commandline import RehearsedJob
-from unhang.rehearse.referee import Referee
-from unhang.rehearse.talking import Foreign, decoded, encoded
+from unhang.rehearse.matching.referee import Referee, RehearsalEnd
+from unhang.rehearse.matching.talking import Foreign, decoded, encoded
 
-__all__ = ["RehearsalEnd", "rehearse"]
+__all__ = ["rehearse"]
 
 _NURSERY: Final = Path(__file__).parent / "inside" / "nursery.py"
 _LOOK_S: Final = 0.5
 _QUIET_S: Final = 3.0
 """How long nothing must be said before ranks that poll, or have other threads, count as waiting."""
-
-
-@dataclass(slots=True)
-class RehearsalEnd:
-    """What became of a rehearsal.
-
-    Attributes:
-        referee: Every call, and who waits for what.
-        end: "over" where every rank ended, "stuck" where none can move, "late" at the time limit.
-        torch: The version that ran.
-        seconds: How long it took.
-    """
-
-    referee: Referee
-    end: str
-    torch: str = ""
-    seconds: float = 0.0
 
 
 @dataclass(slots=True)

@@ -14,8 +14,7 @@ from typing import Final
 from unhang.analysis import diagnose
 from unhang.ingest import load
 from unhang.rehearse.endstate import write_case
-from unhang.rehearse.referee import Referee
-from unhang.rehearse.server import RehearsalEnd
+from unhang.rehearse.matching.referee import Referee, RehearsalEnd
 from unhang.report import Report
 from unhang.reproduce.schedule import Move, Programs
 

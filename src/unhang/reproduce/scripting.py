@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from unhang.errors import InputError
 from unhang.model import Shape
-from unhang.record.calls.ring import DTYPE_NAMES
+from unhang.record.contact.latest import DTYPE_NAMES
 from unhang.reproduce.schedule import Move, Programs
 from unhang.wording import printable
 

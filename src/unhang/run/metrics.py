@@ -83,11 +83,15 @@ def _verdict_metrics(job: str, verdict: Verdict | None, *, running: bool) -> Ite
     yield from family(
         "unhang_job_running", "Whether the command still runs.", [({"job_id": job}, float(running))]
     )
-    told = [] if verdict is None else [(verdict.status or "insufficient", verdict.action or "none")]
+    told = []
+    if verdict is not None:
+        labels = {"status": verdict.status or "insufficient", "action": verdict.action or "none"}
+        labels |= {"confidence": verdict.confidence, "culprit_host": verdict.host}
+        told = [({"job_id": job, **labels}, 1.0)]
     yield from family(
         "unhang_verdict",
-        "The last verdict about the job: its status, and the action that it advises.",
-        (({"job_id": job, "status": status, "action": action}, 1.0) for status, action in told),
+        "The last verdict about the job: its status, how sure, the action that it advises, where.",
+        told,
     )
 
 

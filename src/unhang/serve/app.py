@@ -7,14 +7,11 @@ of its tables (`unhang.tables.query`), for some seconds, one at a time. So is a 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 import subprocess
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Sequence
 from functools import lru_cache
 from itertools import islice
-from operator import itemgetter
 from pathlib import Path
 from urllib.parse import parse_qs
 
@@ -34,14 +31,14 @@ from unhang._version import __version__
 from unhang.case import Case
 from unhang.casedir.place import place_in
 from unhang.context.around import with_surroundings
-from unhang.context.recalled import Past, cases_in
+from unhang.context.recalled import Past
 from unhang.context.tallies import history_of
 from unhang.errors import NoEvidenceError, UnhangError
 from unhang.incoming import value_of
 from unhang.isolated import python_command
 from unhang.report import Report, to_json
 from unhang.reports.json import sayable_json
-from unhang.run.watching.now import JobNow, Looker
+from unhang.run.watching.now import Looker
 from unhang.serve.door import COOKIE, Door
 from unhang.serve.pages import (
     comparison_page,
@@ -56,12 +53,11 @@ from unhang.serve.pages import (
     refusal_page,
     saved_page,
 )
-from unhang.serve.past import tried
+from unhang.serve.past import Verdicts, changed_ns, past_at
 from unhang.serve.pasting import TOO_LONG, judged, text_of
 
 __all__ = ["make_app"]
 
-_NS = 1_000_000_000
 _SQL_S = 10.0
 _MOST_ROWS = 1000
 _MOST_BODY = 100_000
@@ -113,9 +109,9 @@ async def _nothing(*_: object) -> None:
 
 
 @lru_cache(maxsize=_KEPT)
-def _judged(path: Path, changed_ns: int) -> tuple[Case, Report]:
+def _judged(path: Path, changed: int) -> tuple[Case, Report]:
     """Read and judge a case; again only when its directory has changed."""
-    del changed_ns
+    del changed
     from dataclasses import replace
 
     from unhang.analysis import diagnose
@@ -127,21 +123,6 @@ def _judged(path: Path, changed_ns: int) -> tuple[Case, Report]:
     return case, with_surroundings(with_steps(report, case, place_in(path)), path)
 
 
-@lru_cache(maxsize=4096)
-def _past(path: Path, changed_ns: int) -> Past | str:
-    """What a case came to, or why that cannot be told; again only when it has changed."""
-    del changed_ns
-    return tried(path)
-
-
-def _changed_ns(path: Path) -> int:
-    times = [path.stat().st_mtime_ns]
-    report = path / "report.json"
-    if report.is_file():
-        times.append(report.stat().st_mtime_ns)
-    return max(times)
-
-
 class _Desk:
     """Answers requests about the cases under some paths."""
 
@@ -149,18 +130,13 @@ class _Desk:
         self._paths = paths
         self._job = job
         self._asking = asyncio.Lock()
-        self._before = _judged_at(self._keys())
-
-    def _keys(self) -> dict[str, Path]:
-        """Cases by a short name that tells no path; those of now."""
-        found = cases_in(path for path in self._paths if path.is_dir())
-        return {_key(path): path for path in found}
+        self._verdicts = Verdicts(paths)
 
     def _pasts(self) -> tuple[dict[str, Past], dict[Path, str]]:
         pasts: dict[str, Past] = {}
         failed: dict[Path, str] = {}
-        for key, path in self._keys().items():
-            found = _past(path, _changed_ns(path))
+        for key, path in self._verdicts.paths().items():
+            found = past_at(path, changed_ns(path))
             if isinstance(found, Past):
                 pasts[key] = found
             else:
@@ -168,10 +144,10 @@ class _Desk:
         return pasts, failed
 
     def _of(self, request: Request) -> tuple[Case, Report]:
-        path = self._keys().get(request.path_params["key"])
+        path = self._verdicts.paths().get(request.path_params["key"])
         if path is None:
             raise LookupError
-        return _judged(path, _changed_ns(path))
+        return _judged(path, changed_ns(path))
 
     async def cases(self, request: Request) -> Response:
         """The list."""
@@ -206,26 +182,10 @@ class _Desk:
         while not await request.is_disconnected():
             jobs = await run_in_threadpool(looks.look)
             yield _event("look", to_json(jobs))
-            for verdict in await run_in_threadpool(self._verdicts, jobs, told):
-                yield _event("verdict", verdict)
-            await asyncio.sleep(_LOOK_S)
-
-    def _verdicts(self, jobs: Sequence[JobNow], told: dict[str, int]) -> list[dict[str, str]]:
-        """What is new since `told`, which grows by it: whoever opens the page late sees all.
-
-        Of cases that were there before this server, those of jobs that run now.
-        """
-        found: list[tuple[float, dict[str, str]]] = []
-        paths = self._keys()
-        for key, changed_ns in _judged_at(paths).items():
-            if told.get(key) == changed_ns:
-                continue
-            past, told[key] = _past(paths[key], changed_ns), changed_ns
-            is_new = self._before.get(key) != changed_ns
-            if isinstance(past, Past) and (is_new or _is_of(past, jobs)):
+            for key, past in await run_in_threadpool(self._verdicts.since, told, jobs):
                 line = {"key": key, "status": past.status, "summary": past.summary}
-                found.append((past.time_s, line))
-        return [line for _, line in sorted(found, key=itemgetter(0))]
+                yield _event("verdict", line)
+            await asyncio.sleep(_LOOK_S)
 
     async def dump(self, request: Request) -> Response:
         """Have the armed ranks of this node write dumps, as `unhang dump` does."""
@@ -284,8 +244,8 @@ class _Desk:
 
     def _saved_alone(self, request: Request, error: NoEvidenceError, form: str) -> Response:
         """What the saved report of a case says whose evidence is not here any more."""
-        path = self._keys()[request.path_params["key"]]
-        past = _past(path, _changed_ns(path))
+        path = self._verdicts.paths()[request.path_params["key"]]
+        past = past_at(path, changed_ns(path))
         if not isinstance(past, Past):
             return _not_found(error)
         if form == "html":
@@ -305,7 +265,7 @@ class _Desk:
         """The console: GET shows it, POST asks."""
         key = request.path_params["key"]
         sql = await _sql_of(request) if request.method == "POST" else ""
-        if key not in self._keys():
+        if key not in self._verdicts.paths():
             return _not_found(LookupError())
         if not sql.strip():
             asked = request.method == "POST"
@@ -333,21 +293,6 @@ class _Desk:
         return found.names, rows[:_MOST_ROWS], cut
 
 
-def _judged_at(paths: Mapping[str, Path]) -> dict[str, int]:
-    """Cases that have a verdict, and when they changed; one that has just gone is none."""
-    found: dict[str, int] = {}
-    for key, path in paths.items():
-        with suppress(OSError):
-            if (path / "report.json").is_file():
-                found[key] = _changed_ns(path)
-    return found
-
-
-def _is_of(past: Past, jobs: Sequence[JobNow]) -> bool:
-    """Whether it is an incident of a job that runs now, and not of an earlier one of its name."""
-    return any(job.job == past.job_id and past.time_s * _NS >= job.began_ns > 0 for job in jobs)
-
-
 def _event(name: str, value: object) -> str:
     return f"event: {name}\ndata: {json.dumps(sayable_json(value))}\n\n"
 
@@ -361,10 +306,6 @@ def _ran(command: Sequence[str]) -> str:
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"it was not answered: {error}"
     return (done.stdout + done.stderr)[:_MOST_SAID]
-
-
-def _key(path: Path) -> str:
-    return hashlib.sha256(str(path.absolute()).encode("utf-8", "replace")).hexdigest()[:16]
 
 
 async def _sql_of(request: Request) -> str:

@@ -8,11 +8,12 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from unhang.context.recalled import incidents_of
 from unhang.context.tallies import CHANCE, History, Tally
 from unhang.reports.html import asset, hash_of, text_of
 from unhang.run.metrics import family, live_metrics
 from unhang.run.watching.now import JobNow
-from unhang.wording import count_of, fold_ranks, printable
+from unhang.wording import fold_ranks, printable
 
 if TYPE_CHECKING:
     from unhang.context.recalled import Past
@@ -251,7 +252,7 @@ def history_page(found: History) -> str:
 
 
 def _history_lines(found: History) -> Iterator[str]:
-    yield f"<p>{count_of(found.incidents, 'incident')}, {count_of(found.problems, 'problem')}.</p>"
+    yield f"<p>{found.counted}.</p>"
     parts = (
         ("Hosts of culprits", found.hosts),
         ("GPUs and links", found.parts),
@@ -284,14 +285,14 @@ def metrics(pasts: Iterable[Past], unreadable: int, jobs: Sequence[JobNow] = ())
 
 
 def _case_metrics(pasts: Iterable[Past], unreadable: int) -> Iterator[str]:
-    pasts = list(pasts)
+    pasts = incidents_of(pasts)
     states = Counter(past.status for past in pasts)
     hosts = Counter(host for past in pasts for host in past.culprit_hosts)
     newest = max((past.time_s for past in pasts), default=0.0)
     statuses = ("healthy", "insufficient", "problem", "slow")
     yield from family(
         "unhang_cases",
-        "Cases by status.",
+        "Incidents by status: cases of one run of a job count once.",
         (({"status": status}, float(states[status])) for status in statuses),
     )
     meaning = "Cases that could not be read."
@@ -300,6 +301,6 @@ def _case_metrics(pasts: Iterable[Past], unreadable: int) -> Iterator[str]:
     yield from family("unhang_newest_case_timestamp_seconds", meaning, [({}, newest)])
     yield from family(
         "unhang_host_culprit_cases",
-        "Cases in which a host had a culprit.",
+        "Incidents in which a host had a culprit.",
         (({"host": host}, float(number)) for host, number in sorted(hosts.items())),
     )

@@ -1,19 +1,31 @@
-"""Incidents that lie in directories, each by its saved report, or judged anew where it has none."""
+"""Incidents that lie in directories, each by its saved report, or judged anew where it has none.
+
+`Verdicts` looks at them again and again: for cases that come, and for those of jobs that run now.
+"""
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import lru_cache
+from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from unhang.context.recalled import Past, facts_of
+from unhang.context.recalled import Past, cases_in, facts_of
 from unhang.errors import UnhangError
 from unhang.incoming import value_of
 from unhang.report import Report
 from unhang.reports.json import sayable_json
 
-__all__ = ["facts_of_report", "past_of", "tried"]
+if TYPE_CHECKING:
+    from unhang.run.watching.now import JobNow
+
+__all__ = ["Verdicts", "changed_ns", "facts_of_report", "past_at", "past_of", "tried"]
 
 _MOST_REPORT = 64 << 20
+_NS = 1_000_000_000
 
 
 def tried(case: Path) -> Past | str:
@@ -48,3 +60,67 @@ def facts_of_report(case: Path, report: Report | Any) -> Past:  # noqa: ANN401 -
         ValueError: It has not the shape of a report.
     """
     return facts_of(case, sayable_json(report))
+
+
+@lru_cache(maxsize=4096)
+def past_at(path: Path, changed: int) -> Past | str:
+    """What a case came to, or why that cannot be told; again only when it has changed."""
+    del changed
+    return tried(path)
+
+
+def changed_ns(path: Path) -> int:
+    """When a case or its report was last written."""
+    times = [path.stat().st_mtime_ns]
+    with suppress(OSError):
+        times.append((path / "report.json").stat().st_mtime_ns)
+    return max(times)
+
+
+def _key_of(path: Path) -> str:
+    """A short name that tells no path."""
+    return hashlib.sha256(str(path.absolute()).encode("utf-8", "replace")).hexdigest()[:16]
+
+
+class Verdicts:
+    """Looks at the cases under some paths again and again."""
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self._paths = paths
+        self._before = _judged_at(self.paths())
+
+    def paths(self) -> dict[str, Path]:
+        """Cases by a short name; those of now."""
+        found = cases_in(path for path in self._paths if path.is_dir())
+        return {_key_of(path): path for path in found}
+
+    def since(self, told: dict[str, int], jobs: Sequence[JobNow]) -> list[tuple[str, Past]]:
+        """What is new since `told`, which grows by it, oldest first: who looks late sees all.
+
+        Of cases that were there before this began, those of jobs that run now.
+        """
+        found: list[Past] = []
+        paths = self.paths()
+        for key, changed in _judged_at(paths).items():
+            if told.get(key) == changed:
+                continue
+            past, told[key] = past_at(paths[key], changed), changed
+            is_new = self._before.get(key) != changed
+            if isinstance(past, Past) and (is_new or _is_of(past, jobs)):
+                found.append(past)
+        return [(_key_of(past.path), past) for past in sorted(found, key=attrgetter("time_s"))]
+
+
+def _judged_at(paths: Mapping[str, Path]) -> dict[str, int]:
+    """Cases that have a verdict, and when they changed; one that has just gone is none."""
+    found: dict[str, int] = {}
+    for key, path in paths.items():
+        with suppress(OSError):
+            if (path / "report.json").is_file():
+                found[key] = changed_ns(path)
+    return found
+
+
+def _is_of(past: Past, jobs: Sequence[JobNow]) -> bool:
+    """Whether it is an incident of a job that runs now, and not of an earlier one of its name."""
+    return any(job.job == past.job_id and past.time_s * _NS >= job.began_ns > 0 for job in jobs)

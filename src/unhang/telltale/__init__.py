@@ -13,17 +13,18 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from typing import Final
 
+from unhang.telltale.providers import LONG, PROVIDERS, SHAPES
 from unhang.telltale.tells import (
     ASSIGNED,
-    BLOCK_HINTS,
     BLOCKS,
     FORMS,
     HINTS,
     NAME,
+    NAMED,
     NUMBER,
     PROGRAMS,
-    PROVIDERS,
     STRONG_NAME,
+    WORDS,
 )
 
 __all__ = [
@@ -69,17 +70,30 @@ def _hides(name: str, value: str) -> bool:
 
 @cache
 def _lines() -> tuple[re.Pattern[str], ...]:
-    """Secrets within a line, by form or by name; `value`, or all of it, is the secret."""
-    rows = (f"(?:{'|'.join(map(re.escape, names.split()))}){body}" for names, body in PROVIDERS)
+    """Secrets within a line, by form or by what stands before; `value`, or all, is the secret."""
+    mixed = (
+        r"(?=[a-z_.-]{0,60}[A-Z0-9]|[a-z]{16})"  # a name of a function may begin as a token does
+    )
+    rows = (
+        f"(?:{'|'.join(map(re.escape, names.split()))}){mixed}(?:{body})"
+        for names, body in PROVIDERS
+    )
     # A sign that is escaped in a URL or in a string may stand before.
     tokens = rf"(?:(?<![A-Za-z0-9])|(?<=%[0-9A-F]{{2}})|(?<=\\[nrt]))(?:{'|'.join(rows)})"
     forms = (re.compile(pattern, flags) for pattern, flags in FORMS)
-    return (re.compile(tokens), *forms, *(re.compile(p, re.IGNORECASE) for p in ASSIGNED))
+    shapes = map(re.compile, SHAPES)
+    return (re.compile(tokens), *shapes, *forms, *(re.compile(p, re.IGNORECASE) for p in ASSIGNED))
 
 
 @cache
-def _blocks() -> tuple[re.Pattern[str], ...]:
-    return tuple(re.compile(pattern, re.DOTALL) for pattern in BLOCKS)
+def _named() -> tuple[re.Pattern[str], ...]:
+    """The same by a name; the first tells whether a line has any, for each takes as long as it."""
+    return tuple(re.compile(pattern, re.IGNORECASE) for pattern in (WORDS, *NAMED))
+
+
+@cache
+def _blocks() -> tuple[tuple[re.Pattern[str], re.Pattern[str]], ...]:
+    return tuple((re.compile(there), re.compile(row, re.DOTALL)) for there, row in BLOCKS)
 
 
 @cache
@@ -89,7 +103,8 @@ def _hints() -> re.Pattern[str]:
     by_first: dict[str, list[str]] = {}
     for hint in sorted({*HINTS, *(n for n in prefixes if not any(hint in n for hint in HINTS))}):
         by_first.setdefault(hint[0], []).append(re.escape(hint[1:]))
-    return re.compile("|".join(f"{re.escape(c)}(?:{'|'.join(r)})" for c, r in by_first.items()))
+    told = "|".join(f"{re.escape(c)}(?:{'|'.join(r)})" for c, r in by_first.items())
+    return re.compile(rf"{told}|(?<![a-z0-9])[a-z0-9]{{{LONG}}}")
 
 
 def without_secrets(text: str) -> str:
@@ -111,18 +126,24 @@ def replaced(text: str, put: Put) -> str:
             found["value" if "value" in groups else 0]
         )
 
-    for block in _blocks() if any(hint in text for hint in BLOCK_HINTS) else ():
-        text = block.sub(change, text)
+    for is_there, block in _blocks():
+        if is_there.search(text):
+            text = block.sub(change, text)
     if not _may_hold(text):
         return text
     lines = text.split("\n")
     for number, line in enumerate(lines):
         if _may_hold(line):
             clean = line
-            for pattern in _lines():
+            for pattern in _for(line):
                 clean = pattern.sub(change, clean)
             lines[number] = _after_options(clean, put)
     return "\n".join(lines)
+
+
+def _for(line: str) -> tuple[re.Pattern[str], ...]:
+    names, *named = _named()
+    return (*_lines(), *named) if names.search(line) else _lines()
 
 
 def _may_hold(text: str) -> bool:

@@ -13,24 +13,27 @@ from typing import Final
 __all__ = [
     "ASSIGNED",
     "BLOCKS",
-    "BLOCK_HINTS",
     "FORMS",
     "HINTS",
     "NAME",
+    "NAMED",
     "NUMBER",
     "PROGRAMS",
-    "PROVIDERS",
     "STRONG_NAME",
+    "WORDS",
 ]
 
 _KEYS: Final = (
     r"(?:api|access|private|auth|signing|session|account|shared|storage|encryption|license|master|"
     r"secret|client|service|subscription|function|webhook|routing|integration|instrumentation|"
-    r"wandb|openai|aws|hf|ssh|deploy)[ _-]?key"
+    r"wandb|openai|aws|hf|ssh|deploy|unseal|recovery|app)[ _-]?key|"
+    r"account\.key\.[\w.-]{1,120}(?==)"
 )
 _WORDS: Final = (
     r"secret|passw(?:or)?d|passphrase|passcode|credential|cookie|\bdsn|connection[_-]?string|"
-    rf"pre[_-]?shared|jsessionid|phpsessid|seed[ _-]phrase|mnemonic|{_KEYS}"
+    r"pre[_-]?shared|jsessionid|phpsessid|seed[ _-]phrase|mnemonic|"
+    r"identified(?:\s{1,4}with\s{1,4}\S{1,40})?"
+    rf"\s{{1,4}}by|require_?pass|master_?auth|bind_?pw|root_?pw|{_KEYS}"
 )
 """Words that make what follows a secret even in a sentence."""
 
@@ -56,37 +59,6 @@ NAME: Final = (
 )
 NUMBER: Final = r"[\d.,+-]{1,7}[KMBkmb]?"
 
-PROVIDERS: Final = (
-    # What providers publish of how their tokens begin, and what follows. Prefixes are literal.
-    ("AKIA ASIA ABIA ACCA", r"[0-9A-Z]{16}"),  # AWS
-    ("ABSK", r"[A-Za-z0-9+/]{60,}"),  # AWS Bedrock
-    ("AIza ya29. GOCSPX- 1//0", r"[\w-]{16,}"),  # Google
-    ("LTAI AKID AQVN", r"[A-Za-z0-9_-]{14,}"),  # Alibaba, Tencent, Yandex
-    ("gho_ ghp_ ghr_ ghs_ ghu_ github_pat_ ATBB ATCTT3 ATATT3", r"[\w=-]{16,}"),  # git hosts
-    ("glpat- gldt- glrt- glcbt- glptt- glft- glimt- glagent- gloas- glsoat-", r"[\w-]{16,}"),
-    ("npm_ rubygems_ cio dckr_pat_ dckr_oat_ AKCp cmVmdGtu", r"[A-Za-z0-9_-]{24,}"),  # registries
-    ("pypi-Ag", r"[\w-]{16,}"),
-    ("hf_ api_org_ r8_ gsk_ fw_ tgp_v1_ rpa_ KGAT_ wandb_v1_", r"[A-Za-z0-9_]{16,}"),  # models
-    ("sk- pk-lf- nvapi- pplx- xai- csk- tvly- pcsk_ lsv2_", r"[\w-]{16,}"),
-    ("xoxa- xoxb- xoxc- xoxd- xoxe- xoxe. xoxo- xoxp- xoxr- xoxs- xapp-", r"[\w.-]{10,}"),  # Slack
-    ("sk_live_ sk_test_ sk_prod_ rk_live_ rk_test_ rk_prod_ whsec_", r"\w{10,}"),  # Stripe
-    ("sq0atp- sq0csp- EAAA shpat_ shpca_ shppa_ shpss_ shippo_live_", r"[\w-]{16,}"),
-    ("dapi dkea dose", r"[A-Za-z0-9]{20,}"),  # Databricks
-    ("hvs. hvb. hvr.", r"[\w-]{16,}"),  # HashiCorp
-    ("dop_v1_ doo_v1_ dor_v1_ HRKU- FlyV1 fo1_ nfp_ vcp_ vck_ sbp_ sb_secret_", r"[\w-]{16,}"),
-    ("SG.", r"[\w-]{12,}\.[\w-]{12,}"),  # mail
-    ("xkeysib- xsmtpsib- re_ key-", r"(?=[A-Za-z_-]{0,12}\d)[A-Za-z0-9_-]{24,}"),
-    ("SK", r"[0-9a-f]{32}"),  # Twilio
-    ("glsa_ glc_ dt0c01. NRAK- NRAL NRII- NRJS- sntrys_ sntryu_ phc_ phx_", r"[\w.-]{16,}"),
-    ("PMAK- pul- lin_api_ ntn_ figd_ CFPAT- rdme_ sgp_ slk_ bkua_ CCIPAT_ tfp_", r"[\w-]{20,}"),
-    ("dp.pt. dp.st. dp.ct. dp.sa. dp.scim. dp.audit. sl.", r"[\w.-]{20,}"),
-    ("pscale_tkn_ pscale_pw_ pscale_oauth_ essu_ pnu_ pnb_ sm_pat_ tskey-", r"[\w.-]{16,}"),
-    ("ops_eyJ A3- AGE-SECRET-KEY-1", r"[\w-]{20,}"),  # 1Password, age
-    ("sha256~", r"[\w-]{40,}"),  # OpenShift
-    ("LS0tLS1CRUdJTi", r"[\w+/=]{4,}"),  # PEM in base64, as kubeconfig has it
-    ("MII b3BlbnNzaC1rZXktdjE", r"[A-Za-z0-9+/]{40,}={0,2}"),  # keys without their frame
-)  # fmt: skip
-
 FORMS: Final = (
     (r"(?<=://)[^\s/:@\"'<>]*:[^\s/\"'<>]+(?=@)", 0),  # user:password in a URL
     # the same with a slash in the password; host:port/path is none
@@ -102,8 +74,8 @@ FORMS: Final = (
     ),
     (
         (
-            r"(?<=[?&])(?P<kept>[\w.%-]{0,60}(?:sig|signature|token|key|secret|passw?|passwd|password|"
-            r"credential|auth|key-?id|code)=)(?P<value>[^\s&#\"'<>\\]+)"
+            r"(?:(?<=[?&#])|(?<=%3F)|(?<=%26))(?P<kept>[\w.-]{0,60}(?:sig|signature|token|key|secret|passw?|passwd|password|"
+            r"credential|auth|key-?id|code)(?:=|%3D))(?P<value>(?:[^\s&#\"'<>\\%]|%(?!26))+)"
         ),
         re.IGNORECASE,
     ),
@@ -120,6 +92,79 @@ FORMS: Final = (
         r"(?<=://)(?P<kept>[\w.-]{0,60}hooks?\.[\w.-]{1,80}/)(?P<value>[^\s\"'<>]{6,})",
         re.IGNORECASE,
     ),
+    # a part of a path: /key/X, /token/X; conda's channels have /t/xx-X/
+    (
+        r"(?P<kept>/(?:key|token|secret|apikey|api-key|access_token)/)(?P<value>(?=[^\s/]{0,60}\d)[\w~.-]{10,})",
+        re.IGNORECASE,
+    ),
+    (r"(?P<kept>/t/)(?P<value>[a-z]{2}-[\w-]{16,})", 0),
+    (
+        r"(?P<kept>[\"'](?:d|k|p|q|dp|dq|qi)[\"']\s{0,4}:\s{0,4}[\"'])(?P<value>[\w-]{22,})",
+        0,
+    ),  # JWK
+    # "key" alone is a word of its own; what is long and mixed behind it is none
+    (
+        (
+            r"(?<![\w-])(?P<kept>key[\"']?\s{0,4}[=:]\s{0,4}[\"']?)"
+            r"(?P<value>(?=[A-Za-z+/=]{0,60}\d)(?=[\d+/=]{0,60}[A-Za-z])[A-Za-z0-9+/]{24,}={0,2})(?![\w-])"
+        ),
+        0,
+    ),
+    # as environments have it; mere words and numbers of such names are settings
+    (
+        (
+            r"(?<![A-Z0-9_])(?P<kept>[A-Z][A-Z0-9_]{0,60}(?<!_P)_KEY[\"']?\s{0,4}[=:]\s{0,4}[\"']?)"
+            r"(?P<value>(?!/|0x)(?=[^\s\"']{0,60}\d)(?=[^\s\"']{0,60}[A-Za-z])[^\s\"',;]{16,})"
+        ),
+        0,
+    ),
+    (
+        (
+            r"(?<![A-Z0-9_])(?P<kept>[A-Z][A-Z0-9_]{0,60}_(?:KEY|TOKEN|SECRET|PASSWORD)\s{1,4})"
+            r"(?P<value>(?=[^\s\"']{0,60}\d)(?=[^\s\"']{0,60}[A-Za-z])[\w+/.=-]{20,})"
+        ),
+        0,
+    ),
+    (r"(?<![A-Za-z])MUNGE:[\w+/=]{16,}:?", 0),
+    (r"(?<=\bPIN is )[\w-]*\d[\w-]{3,}|(?<=\bPIN: )[\w-]*\d[\w-]{3,}", 0),
+    # bind('cn=x', 'password'), login("user", "password")
+    (
+        (
+            r"(?P<kept>(?:simple_bind(?:_s)?|\blogin|authenticate|\.auth)\(\s{0,4}[\"'][^\"'\n]{0,200}[\"'],\s{0,4}[\"'])"
+            r"(?P<value>[^\"'\n]+)"
+        ),
+        0,
+    ),
+    (r"(?P<kept>(?<=\s)<<<\s{0,4}[\"'])(?P<value>[^\"'\n]+)", 0),  # a here string
+    (r"(?P<kept>\balias set \S{1,80} \S{1,200} )(?P<value>\S+(?: \S+)?)", 0),  # mc
+    # in other tongues; here, for letters beyond ASCII would slow the patterns of `ASSIGNED`
+    (
+        (
+            r"(?P<kept>(?:密码|密碼|口令|密钥|令牌|パスワード|비밀번호|[Pp]asswort|[Kk]ennwort|"
+            r"[Mm]ot de passe|[Cc]ontrase(?:ñ|n)a|[Ss]enha|[Hh]asło|[Пп]ароль|"
+            r"[Ww]achtwoord|[Ll]ösenord)"
+            r"\s{0,4}(?:[:\uff1a=\uff1d是为は]|\s(?:ist|est|es|é|is))\s{0,4}[\"'“「]?)"
+            r"(?P<value>[^\s\"'\uff0c。、”」]{2,})"
+        ),
+        0,
+    ),
+    # what CI is told to hide
+    (r"(?P<kept>::add-mask::|issecret=true\])(?P<value>\S[^\n]*)", re.IGNORECASE),
+    # a line of .pgpass
+    (
+        r"(?<!\S)(?P<kept>[\w.*-]{1,200}:(?:54\d\d|\*):[\w.*-]{1,60}:[\w.*-]{1,60}:)(?P<value>\S+)",
+        0,
+    ),
+    # what is piped to a program that asks for a password
+    (
+        (
+            r"(?P<kept>\b(?:echo|printf)\s{1,4}(?:-\w{1,3}\s{1,4})?\\?[\"']?)(?P<value>[^|\n\"']{2,200})"
+            r"(?=\\?[\"']?\s{0,4}\|[^|\n]{0,120}"
+            r"(?:-?-stdin|sudo -S|passwd|with-token|passphrase-fd|login))"
+        ),
+        0,
+    ),
+    (r"(?P<kept>\bhtpasswd\s(?=\S{0,60}b)(?:\S{1,200}\s{1,4}){1,8})(?P<value>[^\s-]\S*)", 0),
     (r"(?<![A-Za-z0-9])(?:bot)?\d{8,10}:[\w-]{30,64}", 0),  # Telegram
     (r"(?<![\w-])[MNO][\w-]{23,27}\.[\w-]{6}\.[\w-]{27,}", 0),  # Discord
     (r"(?<![\w-])eyJ[\w-]{10,}\.[\w-]{10,}(?:\.[\w-]*)*", 0),  # JSON web tokens
@@ -134,7 +179,7 @@ FORMS: Final = (
 
 _SIGN: Final = (
     r"(?:(?:\s?:\s?(?:str|bytes|SecretStr|Optional\[str\]|str \| None))?"
-    r"\s{0,8}(?:=>|:=|==?|:)\s{0,8}"
+    r"\s{0,8}(?:=>|:=|==?|[:\uff1a\uff1d是为])\s{0,8}"
     r"|(?<=[_-]key)\s{1,8}"
     r"|(?<=[\"'])\s{0,4},\s{0,4}(?=\\?[\"'])(?!\\?[\"'][\w.-]{1,40}\\?[\"']\s{0,4}:))(?:[bruf]{1,2}(?=[\"']))?\\?[\"']?"
 )
@@ -147,7 +192,7 @@ _LAST: Final = r"\\?[\"')]?\]?"
 
 _CLAUSE: Final = (
     r"(?:\s{1,4}(?:for|of)(?:\s{1,4}user)?\s{1,4}[^\s:]{1,60})?"
-    r"(?:\s{1,4}(?:is|was|are|as|to|now|set|used|provided|given|supplied|entered|received)){0,3}"
+    r"(?:\s{1,4}(?:is|was|are|es|ist|est|as|to|now|set|used|provided|given|supplied|entered|received)){0,3}"
 )
 _SAYS: Final = (
     r"not|no|an?|the|too|in|on|at|by|from|for|to|of|empty|missing|required|incorrect|wrong|invalid|"
@@ -172,10 +217,8 @@ ASSIGNED: Final = (
         r"(?P<kept>cookie2?\s{0,4}:\s{0,4})(?P<value>[\w.%-]{1,80}=(?:\"[^\"\n]*\"|[^\s;\"'\n]*)"
         r"(?:;\s{0,4}[\w.%-]{1,80}(?:=(?:\"[^\"\n]*\"|[^\s;\"'\n]*))?)*)"
     ),
-    # NAME_SECRET=value, "password": "value", --api-key value, ("password", "value")
-    rf"(?P<kept>(?:{_WORDS}){_TAIL}{_LAST}{_SIGN})(?P<value>{_SOME})",
-    # <password>value</password>, name="password" value="value"
-    rf"(?P<kept>(?:{_WORDS}|token){_TAIL}>)(?P<value>[^<>\n]+)(?=</)",
+    # <token>value</token>, name="password" value="value"
+    rf"(?P<kept>token{_TAIL}>)(?P<value>[^<>\n]+)(?=</)",
     (
         rf"(?P<kept>\b(?:name|key)[\"']?\s{{0,4}}[=:]\s{{0,4}}[\"'][\w.-]{{0,60}}(?:{_WORDS}|token)[\w.-]{{0,20}}"
         rf"[\"'],?\s{{1,4}}[\"']?value[\"']?\s{{0,4}}[=:]\s{{0,4}}[\"'])(?P<value>[^\"'\n]+)"
@@ -192,9 +235,27 @@ ASSIGNED: Final = (
     # --db-pass value, --wandb-key value, --dbPassword value
     (
         r"(?<![\w.-])(?P<kept>--?"
-        rf"(?:(?:[\w.-]{{0,80}}[_.-])?(?:{_SHORT})|[\w.-]{{0,80}}(?:{_WORDS}))s?"
+        rf"(?:(?:[\w.-]{{0,80}}[_.-])?(?:{_SHORT})|[\w.-]{{0,80}}(?:{_WORDS})|(?:store|key|src|user|db)pass)s?"
         r"(?:=|\s{1,8})\\?[\"']?)(?!-|[\d.,]{1,6}(?!\S)|\\?[\"']?\s)"
         r"(?P<value>(?<=\")[^\"\n]+|(?<=')[^'\n]+|[^\s\"']+)"
+    ),
+    (
+        rf"(?P<kept>pass ?phrase{_CLAUSE}\s{{1,4}}(?:is|was)\s{{1,4}})"
+        rf"(?!(?:{_SAYS})\b)(?P<value>[^\"'\n]+)"
+    ),
+    r"(?P<kept>\blogin\s{1,4}\S{1,80}\s{1,4}password\s{1,4})(?P<value>\S+)",  # .netrc
+)
+
+NAMED: Final = (
+    # As in ASSIGNED; each begins with one of `WORDS`.
+    # NAME_SECRET=value, "password": "value", --api-key value, ("password", "value")
+    rf"(?P<kept>(?:{_WORDS}){_TAIL}{_LAST}{_SIGN})(?P<value>{_SOME})",
+    # <password>value</password>
+    rf"(?P<kept>(?:{_WORDS}){_TAIL}>)(?P<value>[^<>\n]+)(?=</)",
+    # a sentence that asks for a key, and what was typed
+    (
+        rf"(?P<kept>(?:{_WORDS}|{_AUTHENTIC})[^:\n]{{1,120}}:\s{{1,4}})"
+        r"(?P<value>(?=[A-Za-z+/=_-]{0,60}\d)(?=[\d+/=_-]{0,60}[A-Za-z])[\w+/=-]{20,})(?![\w.:/])"
     ),
     # password 'value', passphrase is "value", API key provided: value, the password of x was value
     (
@@ -202,48 +263,77 @@ ASSIGNED: Final = (
         r"(?P<value>(?<=\")[^\"\\\n]+|(?<=')[^'\\\n]+|(?<=`)[^`\\\n]+)"
     ),
     (
-        rf"(?P<kept>pass ?phrase{_CLAUSE}\s{{1,4}}(?:is|was)\s{{1,4}})"
-        rf"(?!(?:{_SAYS})\b)(?P<value>[^\"'\n]+)"
-    ),
-    (
         rf"(?P<kept>(?:{_WORDS}|{_AUTHENTIC}){_TAIL}{_CLAUSE}"
-        rf"(?:(?<=\sis)|(?<=\swas)|(?<=\sare)|(?<=\sto)|(?<=ed)|(?<=given)):?\s{{1,4}})"
+        rf"(?:(?<=\sis)|(?<=\swas)|(?<=\sare)|(?<=\sto)|(?<=ed)|(?<=given)|(?<=\ses)|(?<=\sist)|(?<=\sest)):?\s{{1,4}})"
         rf"(?!(?:{_SAYS})\b)(?P<value>[^\s\"']{{3,}})"
     ),
     (
         rf"(?P<kept>(?:{_WORDS}|{_AUTHENTIC})s?\s{{1,4}})"
         r"(?=[^\s\"']{0,60}[\d!@#$%^&*+?~])(?![/(\[{]|[\w-]{1,20}://)(?P<value>[^\s\"',;]{4,})"
     ),
-    r"(?P<kept>\blogin\s{1,4}\S{1,80}\s{1,4}password\s{1,4})(?P<value>\S+)",  # .netrc
 )
 
+WORDS: Final = f"{_WORDS}|{_AUTHENTIC}"
+"""Where a line has none of these, nothing of `NAMED` is in it."""
+
+_KEY: Final = r"[A-Za-z0-9 ]{0,40}(?:PRIVATE|Static|SECRET) (?i:KEY)[A-Za-z0-9 ]{0,10}----"
+_INDENTED: Final = r"(?P<value>(?:[ ]{1,20}\S[^\n]*(?:\n|\Z))+)"
+
 BLOCKS: Final = (
-    # Key material and YAML: what has several lines.
+    # Key material and YAML, what has several lines; each behind what is found fast where it is.
+    ("BEGIN ", rf"----[- ]BEGIN {_KEY}.*?(?:----[- ]END {_KEY}-?|\Z)"),
     (
-        r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----.*?"
-        r"(?:-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----|\Z)"
+        "Private-Lines",
+        r"(?P<kept>Private-Lines: \d{1,4}\s{1,2})(?P<value>(?:[A-Za-z0-9+/=]{1,80}(?:\s|\Z))+)",
     ),
-    r"(?P<kept>Private-Lines: \d{1,4}\s{1,2})(?P<value>(?:[A-Za-z0-9+/=]{1,80}(?:\s|\Z))+)",
     # lines of a key whose beginning was cut off
     (
-        r"(?<![\w+/=.-])(?!/)(?=[0-9+/a-z]{0,75}[A-Z])(?=[0-9+/A-Z]{0,75}[a-z])"
-        r"(?:[A-Za-z0-9+/]{64}|[A-Za-z0-9+/]{70}|[A-Za-z0-9+/]{76})(?![\w+/=.-])"
+        "END ",
+        (
+            r"(?<![\w+/=.-])(?!/)(?=[0-9+/a-z]{0,75}[A-Z])(?=[0-9+/A-Z]{0,75}[a-z])"
+            r"(?:[A-Za-z0-9+/]{64}|[A-Za-z0-9+/]{70}|[A-Za-z0-9+/]{76})(?![\w+/=.-])"
+        ),
     ),
     (
-        rf"(?P<kept>(?i:(?:{_WORDS}|token|\.key){_TAIL})[\"']?[ ]?:[ ]?[|>][+-]?\d?[ \t]{{0,8}}\n)"
-        r"(?P<value>(?:[ \t]+\S[^\n]*(?:\n|\Z))+)"
+        r":[ ]?[|>][+-]?\d?[ \t]{0,8}\n",
+        (
+            rf"(?P<kept>(?i:(?:{_WORDS}|token|\.key){_TAIL})[\"']?[ ]?:"
+            r"[ ]?[|>][+-]?\d?[ \t]{0,8}\n)"
+            r"(?P<value>(?:[ \t]+\S[^\n]*(?:\n|\Z))+)"
+        ),
+    ),
+    # a Secret of Kubernetes: all of its data; kubectl prints it before the kind
+    (
+        "kind: Secret",
+        (
+            r"(?P<kept>\bkind: Secret\b(?:\n(?!---)[^\n]{0,300}){0,40}?"
+            r"\n(?:stringData|data):[ ]*\n)"
+            rf"{_INDENTED}"
+        ),
     ),
     (
-        rf"(?P<kept>\bname: ?[\"']?[\w.-]{{0,60}}(?i:{_WORDS}|token|_pass|_key)[\w.-]{{0,20}}[\"']?"
-        r"\n[ \t]{0,40}value: ?[\"']?)(?P<value>[^\"'\n]+)"
+        "kind: Secret",
+        (
+            rf"(?P<kept>(?:\A|(?<=\n))(?:stringData|data):[ ]*\n){_INDENTED}"
+            r"(?=(?:(?!---)[^\n]{0,300}\n){0,40}?kind: Secret\b)"
+        ),
+    ),
+    (
+        r"\n[ \t]{0,40}value:",
+        (
+            rf"(?P<kept>\bname: ?[\"']?[\w.-]{{0,60}}(?i:{_WORDS}|token|_pass|_key)[\w.-]{{0,20}}"
+            r"[\"']?\n[ \t]{0,40}value: ?[\"']?)(?P<value>[^\"'\n]+)"
+        ),
     ),
 )
-BLOCK_HINTS: Final = ("PRIVATE KEY", "Private-Lines", ": |", ": >", ":|", ":>", "value:")
 
 HINTS: Final = (
     "@", "key", "token", "auth", "secret", "pass", "pw", "psw", "cred", "cookie", "dsn", "shared",
     "connection", "sessid", "sessionid", "seed", "mnemonic", "bearer", "basic", "eyj", "sas", "jwt",
-    "sig", "pin", "code=", "hook", "/services/", "bot", ":aa", "atlasv1", "q~", "-us", "$", "pat",
+    "sig", "pin", "code=", "code%3d", "hook", "/services/", "bot", ":aa", "atlasv1", "q~", "-us",
+    "$", "pat", "echo ", "printf", "add-mask", "identified", ":54", ":*:", "/t/", "munge:", "<<<",
+    "simple_bind", "alias set", '"d"', "'d'", "密", "口令", "令牌", "パスワード", "비밀번호",
+    "kennwort", "contrase", "senha", "hasło", "парол", "wachtwoord", "lösenord",
 )  # fmt: skip
 """Where nothing of this stands in small letters, nor a provider's prefix, nothing needs a look."""
 
@@ -259,6 +349,7 @@ _FOLLOWED: Final = {
     "influx": "-t", "openai": "-k", "prefect": "-k", "wandb": "login", "vault": "login",
     "cargo": "login", "rclone": "obscure", "ngrok": "authtoken add-authtoken", "gh": "-t",
     "cloudflared": "install", "npm": "_authToken", "tailscale": "--authkey", "xfreerdp": "/p",
+    "lftp": "-u", "ssh-keygen": "-N -P", "keytool jarsigner": "-storepass -keypass",
 }  # fmt: skip
 """Programs whose options are too short to tell: what follows them is a secret, glued or not."""
 PROGRAMS: Final = {

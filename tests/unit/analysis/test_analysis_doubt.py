@@ -9,7 +9,7 @@ import pytest
 
 from unhang.analysis import diagnose
 from unhang.case import Case
-from unhang.model import DumpStatus, Group
+from unhang.model import AskedNode, AskedState, DumpStatus, Group
 from unhang.report import Finding, Report
 from unhang.testing import FakeJob, frames_of
 
@@ -70,6 +70,49 @@ def test_ranks_that_no_node_reported_were_not_looked_at(silent: set[int]) -> Non
     assert table[5] == ("unknown", "not looked at")
     if 3 in silent:
         assert table[3] == ("silent", "no dump")
+
+
+@pytest.mark.parametrize("state", ["not-reached", "late"])
+def test_nodes_of_which_nothing_came_are_named(state: AskedState) -> None:
+    """In the sentence, in a note, in the table, and as what to look at; nothing is blamed."""
+    job = FakeJob(4)
+    job.call(range(4))
+    job.call([0, 1], finished=False)
+    job.missing = {2, 3}
+    nodes = (
+        AskedNode("node1", "answered", (0, 1)),
+        AskedNode("node2", state, (2, 3), inferred=True, why="ssh: timed out"),
+    )
+    report = diagnose(replace(job.case(), unvisited=(2, 3), nodes=nodes))
+    assert (report.status, report.culprits, report.nodes) == ("insufficient", (), nodes)
+    assert "ranks 2-3 on node2 were not looked at" in report.summary
+    says = {"not-reached": "was not reached", "late": "had given nothing yet"}[state]
+    why = f"node2 (ranks 2-3) {says}: ssh: timed out (its ranks are those of no other node)"
+    assert why in [note.text for note in report.notes if note.source == "nodes"]
+    assert {row.rank: row.host for row in report.ranks if row.rank > 1} == {2: "node2", 3: "node2"}
+    detail = {"not-reached": "its node was not reached", "late": "its node had given nothing yet"}
+    assert report.ranks[3].detail == detail[state]
+    decision = report.decision
+    assert decision is not None
+    assert (decision.action, decision.reason) == ("look-first", "not-reached")
+    assert [subject.id for subject in decision.subjects] == ["node2"]
+
+
+def test_a_node_of_which_nothing_came_is_in_verdicts_about_others() -> None:
+    """The verdict stands, without that node, and says so."""
+    job = FakeJob(4)
+    job.call(range(4))
+    pair = job.group([0, 1], "tp")
+    job.call([0], group=pair, finished=False)
+    job.missing = {2, 3}
+    nodes = (AskedNode("node1", "answered", (0, 1)), AskedNode("node2", "not-reached", why="down"))
+    report = diagnose(replace(job.case(), unvisited=(2, 3), nodes=nodes))
+    assert report.culprits == (1,)
+    assert [note.text for note in report.notes if note.source == "nodes"] == [
+        "node2 was not reached: down"
+    ]
+    assert report.decision is not None
+    assert [(s.id, s.host) for s in report.decision.subjects] == [("rank 1", "node00")]
 
 
 def test_a_dump_that_was_cut_short_shows_nobody_healthy() -> None:

@@ -86,7 +86,7 @@ def test_a_server_without_requests_may_be_idle(frames: tuple[Frame, ...]) -> Non
     assert "In 30 calls like this one the others waited for rank 0 before" in " ".join(
         report.findings[0].evidence
     )
-    assert "have nothing to do" in report.findings[0].alternatives[0]
+    assert "have nothing to do" in " ".join(report.findings[0].alternatives)
 
 
 def test_a_busy_server_that_had_some_lulls_may_be_idle_too() -> None:
@@ -164,6 +164,16 @@ def test_a_server_before_its_first_requests_may_be_idle() -> None:
     report = diagnose(with_server(served(*[3] * 4)))
     assert essence(report) == ("UH101", (0,), "low", "idle")
     assert "a server runs there in BaseServer.serve_forever" in report.findings[0].alternatives[0]
+
+
+def test_a_rank_that_accepts_connections_is_a_server() -> None:
+    """Also before its first request; a thread that accepts them serves tensors, or a debugger."""
+    case = served(*[3] * 4, frames=ACCEPT)
+    assert essence(diagnose(case)) == ("UH101", (0,), "low", "idle")
+    main = next(s for s in served(*[3] * 4).samples if s.rank == 0).threads
+    helper = ThreadStack("Thread-1", 7, ACCEPT[:1])
+    report = diagnose(one_look(0, served(*[3] * 4), threads=(*main, helper)))
+    assert essence(report) == ("UH101", (0,), "high", "away")
 
 
 def test_a_rank_with_a_server_that_hangs_elsewhere_is_stuck() -> None:

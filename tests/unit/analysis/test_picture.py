@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-import tarfile
 from collections import defaultdict
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pytest
+from agreement import unfolded
 
 from lab.simulate.corpus import CaseSpec
 from lab.simulate.writing import simulate
@@ -21,13 +20,11 @@ from unhang.analysis.picture import picture_of
 from unhang.analysis.picture.bandwidth import rates
 from unhang.analysis.steps import situation_of
 from unhang.case import Case
-from unhang.casedir.place import Place
 from unhang.ingest import load
 from unhang.picture import Picture
 from unhang.report import Report, to_json
 from unhang.reports import render
 from unhang.reports.content.brief import brief_of
-from unhang.reports.content.next_steps import main_finding, next_steps
 
 EXAMPLES = sorted(path.parent for path in Path("examples").glob("*/truth.json"))
 SIMULATED = {
@@ -220,53 +217,6 @@ def test_the_call_that_the_culprit_lacks_first_is_named(folder: Path) -> None:
     assert finding.group is not None
     assert finding.group.description == "TENSOR_MODEL_PARALLEL_GROUP"
     assert {rank for side in finding.calls for rank in side.ranks} == set(range(40, 48))
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_the_first_command_shows_both_sides(name: str, folder: Path) -> None:
-    """At least one culprit, and one rank that waits in the call that the finding names."""
-    case, report, _ = drawn(name, folder)
-    assert_both_sides(case, report)
-
-
-REAL = sorted(Path("tests/data/nccl/2.13.0").glob("*.tar.gz"))
-
-
-def test_the_first_command_shows_both_sides_of_real_dumps(folder: Path) -> None:
-    """The same of what the real recorder of NCCL wrote."""
-    judged = 0
-    for archive in REAL[::3]:
-        place = folder / archive.name
-        with tarfile.open(archive) as packed:
-            packed.extractall(place, filter="data")
-        case = load([place])
-        judged += assert_both_sides(case, diagnose(case))
-    assert judged > 10
-
-
-def assert_both_sides(case: Case, report: Report) -> bool:
-    """Whether there was a command that shows calls."""
-    finding = main_finding(report)
-    steps = next_steps(report, case, Place(("job",)))
-    commands = [each.command for each in steps if each.command.startswith("unhang entries")]
-    if finding is None or not commands:
-        return False
-    words = commands[0].split()
-    shown = set(unfolded(words[words.index("--ranks") + 1]))
-    dumped = set(case.ranks_with_dump)
-    inside = {rank for side in finding.calls if side.op and side.state for rank in side.ranks}
-    waiting = (set(finding.victims) & inside or set(finding.victims)) - set(finding.culprits)
-    for side in (set(finding.culprits), waiting):
-        assert not side & dumped or shown & side
-    return True
-
-
-def unfolded(text: str) -> Iterator[int]:
-    """The ranks of "0-6:2,9"."""
-    for part in text.split(","):
-        span, _, step = part.partition(":")
-        first, _, last = span.partition("-")
-        yield from range(int(first), int(last or first) + 1, int(step or 1))
 
 
 @pytest.mark.parametrize("name", NAMES)

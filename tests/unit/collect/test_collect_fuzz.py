@@ -21,7 +21,7 @@ from unhang.collect.gather import Gathered, GatherPlan, gather
 from unhang.collect.launchers import Launch, Program
 from unhang.collect.launches import Delivery, _Intake
 from unhang.collect.parcel import ParcelError, unpack, write_parcel
-from unhang.ingest.beside import expected_ranks
+from unhang.ingest.beside import expected_ranks, read_manifests
 
 ODD: tuple[object, ...] = (
     0, -1, 2**31 - 1, 2**63, 10**400, 1.5, math.inf, math.nan, True, None, "", "\x1b[31m", "\u202e",
@@ -114,7 +114,7 @@ def test_manifests_and_parts_of_any_content(tmp_path: Path, seed: int) -> None:
     merge_manifest(tmp_path)
     json.loads((tmp_path / "manifest.json").read_text())
     (tmp_path / "manifest.json").write_bytes(torn((tmp_path / "manifest.json").read_bytes(), dice))
-    expected_ranks([tmp_path / "manifest.json"], [])
+    expected_ranks(read_manifests([tmp_path / "manifest.json"], []))
 
 
 @pytest.mark.parametrize("seed", range(60))

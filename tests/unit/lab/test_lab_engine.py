@@ -15,7 +15,7 @@ from lab.simulate.engine import Outcome, run
 from lab.simulate.oracle import Oracle
 from unhang.errors import UsageError
 from unhang.model import Group
-from unhang.rehearse.agreement import agree
+from unhang.rehearse.matching.agreement import agree
 
 AT = Site("step", "train.py", 1)
 

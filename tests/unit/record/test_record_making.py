@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from unhang.record.calls.making import Making, members_text
+from unhang.record.calls.making import Making
 from unhang.record.contact.beat import Beat
 from unhang.record.contact.heartbeat import read_heartbeat
+from unhang.record.contact.latest import members_text
 
 
 @pytest.mark.parametrize(

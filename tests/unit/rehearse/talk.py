@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from unhang.rehearse.referee import Referee
+from unhang.rehearse.matching.referee import Referee
 
 __all__ = ["Ranks"]
 
@@ -39,21 +40,23 @@ class Ranks:
             ranks=list(ranks), backend=self.backend, timeout_ms=1000,
         )  # fmt: skip
 
-    def call(self, rank: int, line: int, /, *, wait: bool = True, **how: object) -> int:
-        """A call at a line of train.py, and the wait for it; returns its number."""
+    def call(
+        self, rank: int, line: int, /, *, wait: bool = True, by: Sequence[int] = (), **how: object
+    ) -> int:
+        """A call at a line of train.py, come to by others, outermost last; returns its number."""
         number = self.numbers[rank]
         self.numbers[rank] += 1
         group = how.pop("group", f"0/{list(range(self.size))}")
-        place = {"stack": number, "frames": [["main", "train.py", line]]}
-        self.referee.hear(rank, CALL | {"group": group, "number": number} | how | place)
+        place = {"stack": number, "frames": [["main", "train.py", each] for each in (line, *by)]}
+        self.referee.hear(rank, CALL | {"group": group, "number": number} | place | how)
         if wait:
-            self.wait(rank, number, line)
+            self.wait(rank, number, line, *by)
         return number
 
-    def wait(self, rank: int, number: int, line: int) -> None:
+    def wait(self, rank: int, number: int, *lines: int) -> None:
         """Wait for a call."""
-        frames = [["main", "train.py", line]]
-        self.say(rank, "wait", number=number, stack=1000 + line, frames=frames)
+        frames = [["main", "train.py", line] for line in lines]
+        self.say(rank, "wait", number=number, stack=1000 + lines[0], frames=frames)
 
     def end(self, rank: int, code: int = 0, error: str = "", line: int = 0) -> None:
         """The script's end; with a line, that which raised the error."""

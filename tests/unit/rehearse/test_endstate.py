@@ -11,8 +11,8 @@ from unhang.analysis import diagnose
 from unhang.errors import ToolError
 from unhang.ingest import load
 from unhang.rehearse.endstate import write_case
-from unhang.rehearse.proof import judged
-from unhang.rehearse.server import RehearsalEnd
+from unhang.rehearse.matching.referee import RehearsalEnd
+from unhang.rehearse.verdict.proof import judged
 from unhang.report import Report
 
 
@@ -258,3 +258,142 @@ def test_a_script_that_raises_it_itself_is_blamed(tmp_path: Path) -> None:
         ranks.say(rank, "end", code=1, error=error, frames=frames)
     report = verdict(ranks, tmp_path / "case")
     assert report.summary.startswith("Every rank raised RuntimeError: CUDA out of memory")
+
+
+def test_a_line_of_all_ranks_is_told_with_the_way_to_it(tmp_path: Path) -> None:
+    """Rank 0 evaluates alone: the model's line 7 is every rank's, line 30 is its own."""
+    ranks = Ranks(4)
+    for rank in range(4):
+        ranks.call(rank, 7, by=(20,), wait=False)
+    ranks.call(0, 7, by=(30,), op="_all_gather_base", kind="gather_one")
+    for rank in (1, 2, 3):
+        ranks.call(rank, 7, by=(20,))
+    first = verdict(ranks, tmp_path / "case").causes[0]
+    assert first.culprits == (0,)
+    assert (("train.py", 30), (0,)) in {((s.file, s.line), s.ranks) for s in first.sites}
+    assert first.evidence[0] == (
+        "Rank 0 came there by train.py:30 in main; ranks 1-3 by train.py:20 in main."
+    )
+
+
+def test_the_way_is_not_told_where_the_line_tells_all(tmp_path: Path) -> None:
+    """The call's own line is where they part."""
+    ranks = Ranks(4)
+    for rank in range(4):
+        ranks.call(rank, 8 if rank else 9, by=(20,), op="broadcast" if rank else "all_reduce")
+    first = verdict(ranks, tmp_path / "case").causes[0]
+    assert {site.line for site in first.sites} == {8, 9}
+
+
+def sharded(ranks: Ranks, lines: dict[int, int]) -> None:
+    """Two groups of two; each rank makes a call at line 5, then one at a line of its own."""
+    for rank in range(4):
+        members = [0, 1] if rank < 2 else [2, 3]
+        key = f"shard{members[0]}"
+        ranks.group(rank, key, members)
+        ranks.call(rank, 5, group=f"{key}/{members}", wait=False)
+    for rank, line in lines.items():
+        members = [0, 1] if rank < 2 else [2, 3]
+        op = "reduce_scatter" if line == 6 else "all_gather"
+        ranks.call(rank, line, group=f"shard{members[0]}/{members}", op=op, wait=rank < 2)
+
+
+def test_ranks_outside_of_a_group_tell_which_of_two_left_the_way(tmp_path: Path) -> None:
+    """Rank 1 skips a step; ranks 2 and 3, which are in another group, go on as rank 0."""
+    ranks = Ranks(4)
+    sharded(ranks, {0: 6, 1: 5, 2: 6, 3: 6})
+    first = verdict(ranks, tmp_path / "case").causes[0]
+    assert first.culprits == (1,)
+    assert first.evidence[0].startswith("Rank 0 made calls line by line as ranks 2-3 did")
+
+
+def test_ranks_that_go_two_ways_outside_of_a_group_tell_nothing(tmp_path: Path) -> None:
+    """Rank 3 is with rank 1: either way may be right."""
+    ranks = Ranks(4)
+    sharded(ranks, {0: 6, 1: 5, 2: 6, 3: 5})
+    assert verdict(ranks, tmp_path / "case").causes[0].culprits == ()
+
+
+@pytest.mark.parametrize(("condition", "culprits"), [("if rank == 0:", (0,)), ("try:", ())])
+def test_of_two_ranks_the_one_under_a_condition_turned_off(
+    tmp_path: Path, condition: str, culprits: tuple[int, ...]
+) -> None:
+    """Under none, rank 1 may as well have skipped the line."""
+    script = tmp_path / "train.py"
+    end = "    except OSError:\n        pass\n" if condition == "try:" else ""
+    script.write_text(f"while True:\n    step()\n    {condition}\n        more()\n{end}")
+    ranks = Ranks(2)
+    for rank, lines in {0: (2, 4), 1: (2, 2)}.items():
+        for number, line in enumerate(lines):
+            frames = [["main", str(script), line]]
+            op = "all_reduce" if line == 2 else "broadcast"
+            ranks.call(rank, line, wait=number == 1, frames=frames, op=op)
+    assert verdict(ranks, tmp_path / "case").causes[0].culprits == culprits
+
+
+def asks(ranks: Ranks, rank: int, members: list[int], name: str, line: int) -> str:
+    """A rank calls new_group, and has a group if it is a member; returns the group's key."""
+    place = {"stack": 500 + line, "frames": [["setup", "train.py", line]]}
+    ranks.say(rank, "asked", ranks=members, **place)
+    if rank in members:
+        ranks.group(rank, name, members)
+    return f"{name}/{members}"
+
+
+def test_a_group_that_one_rank_alone_makes_is_its_fault(tmp_path: Path) -> None:
+    """Rank 0 makes one more, so its next group has a number that its partner's has not."""
+    ranks = Ranks(4)
+    asks(ranks, 0, [0], "1", 7)
+    keys = [asks(ranks, rank, [0, 1], "1" if rank else "2", 8) for rank in range(4)]
+    for rank in (0, 1):
+        ranks.call(rank, 9, group=keys[rank])
+    for rank in (2, 3):
+        ranks.end(rank)
+    first = verdict(ranks, tmp_path / "case").causes[0]
+    assert (first.slug, first.culprits) == ("membership-mismatch", (0,))
+    assert {(site.line, site.role) for site in first.sites} == {(7, "culprit"), (8, "victim")}
+
+
+def halves(ranks: Ranks, *, of_all: bool) -> None:
+    """Each half makes a call in a group of its own, which all ranks make or only its members."""
+    for rank in range(4):
+        mine = [0, 1] if rank < 2 else [2, 3]
+        made = [[0, 1], [2, 3]] if of_all else [mine]
+        keys = [asks(ranks, rank, members, str(n), 7) for n, members in enumerate(made, 1)]
+        ranks.call(rank, 9, group=keys[made.index(mine)])
+        ranks.end(rank)
+
+
+def test_groups_of_one_name_may_meet_each_other(tmp_path: Path) -> None:
+    """Seen on Gloo: a sum over ranks 0 and 3 where each half had made its own group."""
+    ranks = Ranks(4)
+    halves(ranks, of_all=False)
+    first = verdict(ranks, tmp_path / "case").causes[0]
+    assert (first.slug, first.confidence, first.culprits) == ("membership-mismatch", "medium", ())
+
+
+def test_groups_that_all_ranks_make_are_apart(tmp_path: Path) -> None:
+    """As torch wants it."""
+    ranks = Ranks(4)
+    halves(ranks, of_all=True)
+    assert verdict(ranks, tmp_path / "case").status == "healthy"
+
+
+def test_a_key_that_no_rank_sets_is_named(tmp_path: Path) -> None:
+    """What the rank waits for stands first."""
+    ranks = Ranks(2)
+    place = {"stack": 9, "frames": [["fetch", "train.py", 12]]}
+    ranks.say(1, "store", do="wait", name="", keys=["ready"], **place)
+    ranks.call(0, 14)
+    first = verdict(ranks, tmp_path / "case").causes[0]
+    assert "Rank 1 waited for the key ready of a store, which no rank has set." in first.evidence
+
+
+def test_a_crash_in_compiled_code_says_nothing_about_the_script(tmp_path: Path) -> None:
+    """On the CPU, torch runs other kernels than in the job."""
+    ranks = Ranks(2)
+    ranks.call(0, 5, wait=False)
+    ranks.call(1, 5)
+    ranks.end(0, code=139)
+    with pytest.raises(ToolError, match="rank 0 was ended by SIGSEGV"):
+        verdict(ranks, tmp_path / "case")

@@ -32,6 +32,7 @@ PARTS = {
     "step": report.Step,
     "frame": model.Frame,
     "note": model.Note,
+    "node": model.AskedNode,
 }
 RENAMED = {"waiter": "from", "target": "to"}
 

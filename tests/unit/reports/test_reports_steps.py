@@ -10,9 +10,9 @@ import pytest
 from unhang.analysis import diagnose
 from unhang.case import Case
 from unhang.casedir.place import Place
-from unhang.report import Finding, Report
+from unhang.model import AskedNode
+from unhang.report import Decision, Finding, Report, Subject
 from unhang.reports.content.next_steps import next_steps
-from unhang.run.incident.judge import _command_of
 from unhang.testing import FakeJob, sample_of
 
 
@@ -45,14 +45,52 @@ def test_only_errors_of_kernels_and_known_commands() -> None:
     assert again("UH779", "python", "a\x1b[2Jb") == []
 
 
-def test_a_command_that_held_a_secret_is_not_advised(tmp_path: Path) -> None:
-    """It would not run as printed."""
-    manifest = tmp_path / "manifest.json"
-    assert _command_of(tmp_path) == ()
-    manifest.write_text('{"job": {"command": ["python", "train.py"]}}')
-    assert _command_of(tmp_path) == ("python", "train.py")
-    manifest.write_text('{"job": {"command": ["python", "--api-key", "<removed>"]}}')
-    assert _command_of(tmp_path) == ()
+def missed_job(cluster: str = "slurm", namespace: str = "") -> tuple[Case, Report]:
+    """Two nodes of two ranks, of which the second did not answer: ranks 0 and 1 wait."""
+    job = FakeJob(4)
+    job.call(range(4))
+    job.call([0, 1], finished=False)
+    job.missing = {2, 3}
+    nodes = (
+        AskedNode("node1", "answered", (0, 1)),
+        AskedNode("node2", "not-reached", (2, 3), inferred=True, why="ssh: timed out"),
+    )
+    case = replace(job.case(), unvisited=(2, 3), nodes=nodes, cluster=cluster, namespace=namespace)
+    return case, diagnose(case)
+
+
+@pytest.mark.parametrize(
+    ("cluster", "command"),
+    [
+        ("slurm", "scontrol update NodeName=node2 State=DRAIN Reason=unhang"),
+        ("pbs", "pbsnodes -o node2"),
+        ("flux", "flux resource drain node2 unhang"),
+        (
+            "kubernetes",
+            "kubectl cordon \"$(kubectl get pod node2 -n ml -o 'jsonpath={.spec.nodeName}')\"",
+        ),
+        ("", ""),
+    ],
+)
+def test_a_node_that_did_not_answer_is_asked_again(
+    tmp_path: Path, cluster: str, command: str
+) -> None:
+    """First of all; and what takes it out where it is dead, in the cluster's own words."""
+    case, report = missed_job(cluster, "ml")
+    steps = next_steps(report, case, Place((str(tmp_path),), folder=str(tmp_path)))
+    assert steps[0].command == f"unhang collect --resume {tmp_path}"
+    drains = [step for step in steps if step.command == command]
+    assert [step.why for step in drains] == ["only if it is dead"] * bool(command)
+    assert not [step for step in steps if "node1" in step.command]
+
+
+def test_a_bad_node_is_taken_out_by_the_name_that_its_cluster_has() -> None:
+    """Its host may call itself by a longer one."""
+    case, report = missed_job()
+    host = Subject("host", "node2.cluster.example", host="node2.cluster.example")
+    decision = Decision("restart-without", "bad-node", "high", (host,))
+    steps = next_steps(replace(report, decision=decision), case, Place())
+    assert "scontrol update NodeName=node2 State=DRAIN Reason=unhang" in {s.command for s in steps}
 
 
 def of_one_stage() -> tuple[Case, Report]:

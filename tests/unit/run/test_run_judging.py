@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from report_samples import never_joined
 
 from unhang.casedir.manifest import create_case, save_file
 from unhang.report import Decision, Finding, Report, Site
@@ -193,3 +194,14 @@ def test_commands_name_a_case_as_it_is_typed_here(
     case = tmp_path / "unhang-cases" / "20261128-train"
     assert str(_from_here(case)) == "unhang-cases/20261128-train"
     assert _from_here(Path("/var/cases/a")) == Path("/var/cases/a")
+
+
+def test_a_verdict_tells_where_its_culprits_are_and_how_sure_it_is() -> None:
+    """One host, or none: alerts are routed by it."""
+    report = never_joined()
+    told = verdict_of(report, "")
+    assert (told.confidence, told.host) == ("high", "node01")
+    both = replace(report.findings[0], culprits=(0, 7))
+    ranks = (replace(report.ranks[0], host="node00"), *report.ranks[1:])
+    assert verdict_of(replace(report, findings=(both,), ranks=ranks), "").host == ""
+    assert verdict_of(replace(report, findings=()), "").confidence == ""

@@ -18,12 +18,19 @@ import pytest
 
 from unhang.errors import UsageError
 from unhang.run.incident import notifying
-from unhang.run.incident.notifying import Notifier, Receiver, payload_of, receiver_of
+from unhang.run.incident.notifying import (
+    Notifier,
+    Receiver,
+    labels_of,
+    payload_of,
+    receiver_of,
+)
 
 ROUTING: Final = "0123456789abcdef0123456789abcdef"
 NOTICE: Final[dict[str, Any]] = {
     "schema": "unhang.notice/1", "event": "verdict", "time_s": 0.0, "job": "train7",
-    "case": "20261120-171049-train7", "text": "no call has finished for 20 s", "status": "problem",
+    "case": "20261120-171049-train7", "incident": "20261120-171049-train7",
+    "text": "no call has finished for 20 s", "status": "problem",
     "summary": "Rank 1 never called all_reduce #31 <x>.", "code": "UH101", "confidence": "high",
     "culprits": [1], "where": "train.py:20", "action": "look-first", "decision": "Look at rank 1.",
     "source": "batch = queue.get()", "before": "3 times at train.py:20 with this one",
@@ -122,11 +129,46 @@ def test_every_form_has_what_its_receiver_asks_for() -> None:
     assert (resolved["event_action"], resolved["dedup_key"]) == ("resolve", event["dedup_key"])
     (alert,) = payload_of(Receiver("alertmanager"), NOTICE)
     (ended,) = payload_of(Receiver("alertmanager"), moves_on)
-    assert alert["labels"] == ended["labels"]
+    assert alert["labels"] == ended["labels"] == labels_of(NOTICE)
+    assert {"confidence": "high", "action": "look-first"}.items() <= alert["labels"].items()
     assert (alert["startsAt"], ended["endsAt"]) == ("1970-01-01T00:00:00Z",) * 2
     assert alert["endsAt"] == "1970-01-02T00:00:00Z"  # else Alertmanager resolves it in minutes
     assert all(isinstance(value, str) for value in alert["annotations"].values())
     assert payload_of(Receiver("json"), NOTICE) == NOTICE
+
+
+def test_one_hang_has_one_alert_whatever_a_second_look_says() -> None:
+    """What was open is ended by its own labels, in the message that opens the next."""
+    first = {**NOTICE, "confidence": "low", "action": "wait"}
+    again = {**NOTICE, "case": "20261120-171149-train7"}
+    ended, opened = payload_of(Receiver("alertmanager"), again, labels_of(first))
+    assert (ended["labels"], ended["endsAt"]) == (labels_of(first), "1970-01-01T00:00:00Z")
+    assert (opened["labels"]["severity"], ended["labels"]["severity"]) == ("critical", "warning")
+    assert opened["labels"]["incident"] == ended["labels"]["incident"] == first["case"]
+    (same,) = payload_of(Receiver("alertmanager"), again, labels_of(NOTICE))
+    assert same["endsAt"] == "1970-01-02T00:00:00Z"
+    moves_on = {**again, "event": "moves-on", "confidence": ""}
+    (over,) = payload_of(Receiver("alertmanager"), moves_on, labels_of(again))
+    assert (over["labels"], "startsAt" in over) == (labels_of(again), False)
+    keys = [payload_of(Receiver("pagerduty", key="k"), each) for each in (first, again, moves_on)]
+    assert len({event["dedup_key"] for event in keys}) == 1
+
+
+def test_looks_at_one_hang_are_told_as_one(tmp_path: Path, server: Taken) -> None:
+    """Until the job moves on; what comes after that is another hang."""
+    notifier = Notifier([server.url], "train7", tmp_path / "log", lambda _: None)
+    for event, name in (
+        ("verdict", "one"), ("verdict", "two"), ("moves-on", "two"), ("verdict", "three"),
+    ):  # fmt: skip
+        case = tmp_path / name
+        case.mkdir(exist_ok=True)
+        (case / "report.json").write_text(json.dumps(REPORT))
+        notifier.tell(event, case, "it stood still")
+        assert notifier._under_way[-1].wait() == 0
+    told = [json.loads(body) for body in server.bodies]
+    assert [(each["case"], each["incident"]) for each in told] == [
+        ("one", "one"), ("two", "one"), ("two", "one"), ("three", "three"),
+    ]  # fmt: skip
 
 
 def told(tmp_path: Path, *targets: str, patience: bool = True) -> list[str]:

@@ -99,6 +99,19 @@ def test_members_and_their_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     child.communicate()
 
 
+@pytest.mark.parametrize("elsewhere", [{"host": "node02"}, {"pid_ns": "pid:[4026532305]"}])
+def test_who_cannot_be_seen_from_here_has_not_gone(
+    elsewhere: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A healthy job in containers was told to have disappeared."""
+    monkeypatch.setenv("UNHANG_RUNTIME_DIR", str(tmp_path / "runtime"))
+    write_mark(job_dir("job"), mark(os.getpid(), 0))
+    write_mark(job_dir("job"), mark(4, 1, **elsewhere))
+    roster = Roster("job", "ours")
+    assert roster.refresh() == []
+    assert [member.rank for member in roster.members] == [0]
+
+
 def test_who_has_left_is_looked_at_only_once_it_is_the_last(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -21,6 +21,7 @@ from unhang.analysis.sources.reports import Reported, Told, reports_of
 from unhang.analysis.sources.stacks import RankLook, doubles_of, looks_of, looks_with_dumps
 from unhang.analysis.sources.traces import LastHeard, heard_of
 from unhang.case import Case
+from unhang.model import AskedNode
 
 __all__ = ["Lives", "RankLife", "lives_of"]
 
@@ -64,6 +65,7 @@ class Lives(Struct, frozen=True):
         reports: What other commands found.
         in_calls: Ranks that are in a call, by their dumps.
         failed: Ranks of which a call has raised, by what their recorder wrote.
+        asked: The nodes of the job, by the manifest.
         launchers: Launchers that were looked at: they had started no rank yet.
         doubles: Ranks that several living processes say they are, with a look at each.
     """
@@ -79,6 +81,7 @@ class Lives(Struct, frozen=True):
     failed: frozenset[int] = frozenset()
     doubles: Mapping[int, tuple[RankLook, ...]] = field(default_factory=dict)
     launchers: tuple[LauncherLook, ...] = ()
+    asked: tuple[AskedNode, ...] = ()
 
     @property
     def sampled(self) -> dict[int, RankLook]:
@@ -139,4 +142,5 @@ def lives_of(case: Case) -> Lives:
         | {rank for rank, look in sampled.items() if look.sample.lost_ns},
         doubles=doubles_of(case.samples),
         launchers=launchers_of(case.samples),
+        asked=case.nodes,
     )

@@ -7,47 +7,66 @@ that ranks of different tensor-parallel groups can be compared; they are not tol
 
 from __future__ import annotations
 
-import heapq
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
+from unhang.analysis.picture.alignment import (
+    ROWS_AT_MOST,
+    Made,
+    Turn,
+    in_order,
+    kept,
+    last_rows,
+    state_of,
+)
+from unhang.analysis.picture.waits import call_of_verdict
 from unhang.analysis.situation import Situation
 from unhang.analysis.state.columns import Ints
 from unhang.analysis.state.progress import Stage
-from unhang.model import Group, State
+from unhang.model import Group
 from unhang.picture import Cell, CellState, Lane, Slot
 from unhang.report import Finding, GroupRef, Report
 from unhang.stacks.ownership import shown_frame
-from unhang.wording import rank_phrase
+from unhang.wording import count_of, rank_phrase
 
-__all__ = ["ROWS_AT_MOST", "lanes", "last_rows", "state_of"]
+__all__ = ["lanes"]
 
 _MOST_CALLS = 60
 _MOST_LANES = 24
-_MOST_COLUMNS = 80
-ROWS_AT_MOST = 240_000
 _STATUS_ORDER = ("culprit", "silent", "unreadable", "behind", "ahead", "unknown", "waiting")
 
 
-class _Spot(NamedTuple):
-    """Where a call stands in the alignment: the kin of its group, whether P2P, its number."""
+class _Mark(NamedTuple):
+    """The call of the verdict: its turn, and its group by index."""
 
-    kin: int
-    p2p: bool
-    number: int
+    turn: Turn
+    group: int
 
 
-class _Made(NamedTuple):
-    """A call as lanes compare it."""
+_Folded: TypeAlias = tuple[tuple[str, tuple[Made, ...]], list[int]]
 
-    spot: _Spot
-    name: int
-    signature: int
-    state: CellState
+
+class _Frame(NamedTuple):
+    """What cells are compared with.
+
+    Attributes:
+        at: The column of each turn that is drawn.
+        kin: By group.
+        mark: The call of the verdict: of each member of its group it is drawn what it did there.
+        usual: Name and signature that most members of a group have at a number.
+        blamed: Groups that causes are about: in these alone a call is told to be unlike others.
+        lacks: Whether there is a cause: else a call that was not made is none that is missed.
+    """
+
+    at: Mapping[Turn, int]
+    kin: Sequence[int]
+    mark: Turn | None
+    usual: Mapping[tuple[int, int], tuple[int, int]]
+    blamed: frozenset[int]
+    lacks: bool
 
 
 def lanes(
@@ -58,73 +77,69 @@ def lanes(
     Returns:
         Columns in program order, a lane for ranks that made the same calls, and what is left out.
     """
-    told = _told_groups(situation, report.findings[:1])
-    kin, labels = _kin(situation, told)
-    last = max(min(_MOST_CALLS, ROWS_AT_MOST // max(len(situation.evidence.ranks), 1)), 8)
-    folded: dict[tuple[str, tuple[_Made, ...]], list[int]] = defaultdict(list)
+    kin, labels = _kin(situation, _told_groups(situation, report.findings[:1]))
+    marked = _marked(situation, report, kin)
+    mark = marked.turn if marked else None
+    folded, rows_of = _folded(situation, status, kin, marked)
+    ordered = sorted(folded.items(), key=lambda item: _place(item, report, mark))
+    shown = ordered[:_MOST_LANES]
+    turns = in_order([made for (_, made), _ in shown])
+    if mark is not None and mark not in turns:
+        turns.append(mark)
+    drawn = kept(turns, mark)
+    frame = _Frame(
+        at={turn: place for place, turn in enumerate(drawn)},
+        kin=kin,
+        mark=mark,
+        usual=_usual(situation, shown, rows_of),
+        blamed=_told_groups(situation, report.causes),
+        lacks=bool(report.causes),
+    )
+    columns = tuple(Slot(labels[t.kin], t.number, t == mark, t.p2p) for t in drawn)
+    found = tuple(_drawn(situation, shown, rows_of, frame))
+    rest = sum(len(ranks) for _, ranks in ordered[_MOST_LANES:])
+    rest += sum(len(lane.ranks) for lane in found[_MOST_LANES:])
+    said = f"Lanes of {count_of(rest, 'more rank')} are not drawn." if rest else ""
+    return columns, found[:_MOST_LANES], said
+
+
+def _folded(
+    situation: Situation, status: Mapping[int, str], kin: Sequence[int], mark: _Mark | None
+) -> tuple[dict[tuple[str, tuple[Made, ...]], list[int]], dict[int, list[int]]]:
+    """Ranks of one status that made the same calls, and the rows of the first of each."""
+    ranks = situation.evidence.ranks
+    last = max(min(_MOST_CALLS, ROWS_AT_MOST // max(len(ranks), 1)), 8)
+    folded: dict[tuple[str, tuple[Made, ...]], list[int]] = defaultdict(list)
     rows_of: dict[int, list[int]] = {}
-    numbers = situation.evidence.ranks.numbers.tolist()
-    for index, rows in last_rows(situation, last):
-        rank = numbers[index]
+    numbers = ranks.numbers.tolist()
+    meant = _rows_at(situation, mark) if mark else {}
+    for index, window in last_rows(situation, last):
+        rank, at = numbers[index], meant.get(index, -1)
+        rows = window if at < 0 or at in window else [at, *window]
         made = tuple(_made(situation, row, kin) for row in rows)
         own = folded[status.get(rank, ""), made]
         if not own:
             rows_of[rank] = rows
         own.append(rank)
-    mark = _marked(situation, report, kin)
-    ordered = sorted(folded.items(), key=lambda item: _place(item, report, mark))
-    shown = ordered[:_MOST_LANES]
-    spots = _in_order([made for (_, made), _ in shown])
-    if mark is not None and mark not in spots:
-        spots.append(mark)
-    kept = _kept(spots, mark)
-    frame = _Frame(
-        at={spot: place for place, spot in enumerate(kept)},
-        kin=kin,
-        usual=_usual(situation, shown, rows_of),
-        blamed=_told_groups(situation, report.causes),
-        lacks=bool(report.causes),
-    )
-    drawn = tuple(
-        Lane(
-            tuple(ranks),
-            state,
-            tuple(_cells(situation, ranks[0], made, rows_of[ranks[0]], frame)),
-        )
-        for (state, made), ranks in shown
-    )
-    columns = tuple(Slot(labels[s.kin], s.number, s == mark, s.p2p) for s in kept)
-    rest = sum(len(ranks) for _, ranks in ordered[_MOST_LANES:])
-    return columns, drawn, f"Lanes of {rest:,} more ranks are not drawn." if rest else ""
+    return folded, rows_of
 
 
-_Folded: TypeAlias = tuple[tuple[str, tuple[_Made, ...]], list[int]]
+def _rows_at(situation: Situation, mark: _Mark) -> dict[int, int]:
+    """The row of the verdict's call, by index of the rank: it may lie before the last ones."""
+    evidence = situation.evidence
+    calls = evidence.case.calls
+    here = (calls.group == mark.group) & (calls.seq == mark.turn.number) & evidence.collective
+    rows = np.flatnonzero(here)
+    rows = rows[evidence.counts[calls.dump[rows]]]
+    return dict(zip(evidence.owner_of(rows).tolist(), rows.tolist(), strict=True))
 
 
-class _Frame(NamedTuple):
-    """What cells are compared with.
-
-    Attributes:
-        at: The column of each spot that is drawn.
-        kin: By group.
-        usual: Name and signature that most members of a group have at a number.
-        blamed: Groups that causes are about: in these alone a call is told to be unlike others.
-        lacks: Whether there is a cause: else a call that was not made is none that is missed.
-    """
-
-    at: Mapping[_Spot, int]
-    kin: Sequence[int]
-    usual: Mapping[tuple[int, int], tuple[int, int]]
-    blamed: frozenset[int]
-    lacks: bool
-
-
-def _place(lane: _Folded, report: Report, mark: _Spot | None) -> tuple[object, ...]:
+def _place(lane: _Folded, report: Report, mark: Turn | None) -> tuple[object, ...]:
     """Culprits of the verdict first, then those who are in its call, then who waits behind."""
     (state, made), ranks = lane
     first = report.findings[0] if report.findings else None
     culprits, victims = (set(first.culprits), set(first.victims)) if first else (set(), set())
-    inside = any(each.spot == mark and each.state != "finished" for each in made)
+    inside = any(each.turn == mark and each.state != "finished" for each in made)
     return (
         culprits.isdisjoint(ranks), not inside, _order(state), victims.isdisjoint(ranks),
         -len(ranks), ranks,
@@ -175,10 +190,16 @@ def _kin(situation: Situation, told: frozenset[int]) -> tuple[list[int], list[st
     kin = [found.setdefault(key, len(found)) for key in keys]
     alone = Counter(kin)
     shared = Counter(group.label for group in groups)
-    label = {
-        number: f"{group.label}{f', {rank_phrase(group.members)}' * (shared[group.label] > 1)}"
-        for number, group in zip(kin, groups, strict=True)
-    }
+    doubles = Counter((group.label, group.members) for group in groups)
+
+    def full(group: Group) -> str:
+        """A label that no other group has: torch makes one of a name for each backend."""
+        if shared[group.label] == 1:
+            return group.label
+        twice = doubles[group.label, group.members] > 1 and group.backend
+        return f"{group.label}, {group.backend if twice else rank_phrase(group.members)}"
+
+    label = {number: full(group) for number, group in zip(kin, groups, strict=True)}
     apart = {key[:2] for key in keys if key[2] >= 0}
     names = [
         label[number]
@@ -189,130 +210,33 @@ def _kin(situation: Situation, told: frozenset[int]) -> tuple[list[int], list[st
     return kin, names
 
 
-def last_rows(situation: Situation, last: int) -> Iterator[tuple[int, list[int]]]:
-    """The last rows of each rank in order of time, batches' closing entries left out.
-
-    Of a rank that went on to queue calls behind the one it waits in: the rows around that one.
-    """
-    evidence = situation.evidence
-    calls = evidence.case.calls
-    closing = evidence.names.closing
-    parts: dict[int, list[Ints]] = defaultdict(list)
-    for owner, dump in zip(evidence.owner.tolist(), evidence.dumps, strict=True):
-        head = int(situation.heads.row[owner])
-        begin = dump.stop - 2 * last
-        begin = min(begin, head - 2 * last) if dump.start <= head < dump.stop else begin
-        rows = np.arange(max(dump.start, begin), dump.stop)
-        parts[owner].append(_around(rows[~closing[calls.name[rows]]], head, last))
-    for owner in sorted(parts):
-        rows = np.concatenate(parts[owner])
-        if len(parts[owner]) > 1:
-            rows = rows[np.lexsort((rows, calls.created_ns[rows]))][-last:]
-        if len(rows):
-            yield owner, rows.tolist()
-
-
-def _around(rows: Ints, head: int, last: int) -> Ints:
-    """The last rows; or, where `head` stands before them, as many with it in their midst."""
-    end = len(rows)
-    at = int(np.searchsorted(rows, head))
-    if at < end and rows[at] == head:
-        end = min(end, max(at + last // 2, last))
-    return rows[max(end - last, 0) : end]
-
-
-def _made(situation: Situation, row: int, kin: Sequence[int]) -> _Made:
+def _made(situation: Situation, row: int, kin: Sequence[int]) -> Made:
     evidence = situation.evidence
     calls = evidence.case.calls
     p2p = not evidence.collective[row]
     number = int(calls.p2p_seq[row] if p2p else calls.seq[row])
     name = int(calls.name[row])
-    return _Made(
-        _Spot(kin[int(calls.group[row])], bool(p2p), number),
+    return Made(
+        Turn(kin[int(calls.group[row])], bool(p2p), number),
         name,
         int(calls.signature[row]),
         state_of(situation, row),
     )
 
 
-def state_of(situation: Situation, row: int) -> CellState:
-    """Whether a call has finished, as the analysis has it."""
-    if situation.evidence.finished[row]:
-        return "finished"
-    failed = int(situation.evidence.case.calls.state[row]) == State.FAILED
-    return "failed" if failed else "open"
-
-
-def _in_order(sequences: Iterable[tuple[_Made, ...]]) -> list[_Spot]:
-    """All spots in an order that keeps that of each sequence, as far as they agree.
-
-    Collectives of one kin stand by their numbers, also where no sequence holds two of them. Sends
-    and receives do not: each pair of ranks has numbers of its own.
-    """
-    after: dict[_Spot, set[_Spot]] = defaultdict(set)
-    before: Counter[_Spot] = Counter()
-    weight: dict[_Spot, int] = {}
-    steps: set[tuple[_Spot, _Spot]] = set()
-    for sequence in sequences:
-        spots = list(dict.fromkeys(made.spot for made in sequence))
-        for place, spot in enumerate(spots):
-            weight.setdefault(spot, place - len(spots))
-        steps.update(pairwise(spots))
-    numbered = sorted(spot for spot in weight if not spot.p2p)
-    steps.update((one, other) for one, other in pairwise(numbered) if one.kin == other.kin)
-    for one, other in steps:
-        after[one].add(other)
-        before[other] += 1
-    ready = [(weight[spot], spot) for spot in weight if not before[spot]]
-    heapq.heapify(ready)
-    waiting = set(weight)
-    found: list[_Spot] = []
-    while waiting:
-        if not ready:  # they contradict each other: a crossed order
-            ready = [min((weight[spot], spot) for spot in _next_of_kin(waiting))]
-        _, spot = heapq.heappop(ready)
-        if spot not in waiting:
-            continue
-        waiting.discard(spot)
-        found.append(spot)
-        for other in after[spot]:
-            before[other] -= 1
-            if not before[other] and other in waiting:
-                heapq.heappush(ready, (weight[other], other))
-    return found
-
-
-def _next_of_kin(waiting: Iterable[_Spot]) -> Iterator[_Spot]:
-    """The lowest number of each kin, and all sends and receives."""
-    lowest: dict[int, _Spot] = {}
-    for spot in waiting:
-        if spot.p2p:
-            yield spot
-        else:
-            lowest[spot.kin] = min(spot, lowest.get(spot.kin, spot))
-    yield from lowest.values()
-
-
-def _marked(situation: Situation, report: Report, kin: Sequence[int]) -> _Spot | None:
-    """The spot of the first finding's call."""
+def _marked(situation: Situation, report: Report, kin: Sequence[int]) -> _Mark | None:
+    """The call of the first finding: the one that ranks wait in, where its group has a double."""
     first = report.findings[0] if report.findings else None
     if first is None or first.group is None or first.seq is None:
         return None
+    evidence = situation.evidence
     ranks = {rank for ref, own in _refs(first) if ref == first.group for rank in own}
-    for number, group in zip(kin, situation.evidence.case.groups, strict=True):
-        if _is_meant(group, first.group, ranks):
-            return _Spot(kin=number, p2p=False, number=first.seq)
-    return None
-
-
-def _kept(spots: list[_Spot], mark: _Spot | None) -> list[_Spot]:
-    """The last columns; the marked one and what is around it, if it lies earlier."""
-    if len(spots) <= _MOST_COLUMNS:
-        return spots
-    first = len(spots) - _MOST_COLUMNS
-    if mark in spots[:first]:
-        first = max(spots.index(mark) - _MOST_COLUMNS // 4, 0)
-    return spots[first : first + _MOST_COLUMNS]
+    ranks = ranks or {*first.culprits, *first.victims}  # all sides are in other calls by now
+    waiting = [int(situation.heads.channel[c]) for c in call_of_verdict(situation, report)]
+    meant = [evidence.group_of(channel) for channel in waiting] or [
+        at for at, group in enumerate(evidence.case.groups) if _is_meant(group, first.group, ranks)
+    ]
+    return _Mark(Turn(kin[meant[0]], p2p=False, number=first.seq), meant[0]) if meant else None
 
 
 def _usual(
@@ -323,68 +247,104 @@ def _usual(
     votes: dict[tuple[int, int], Counter[tuple[int, int]]] = defaultdict(Counter)
     for (_, made), ranks in shown:
         for each, row in zip(made, rows_of[ranks[0]], strict=True):
-            if not each.spot.p2p:
-                votes[int(group[row]), each.spot.number][each.name, each.signature] += len(ranks)
-    return {spot: counted.most_common(1)[0][0] for spot, counted in votes.items()}
+            if not each.turn.p2p:
+                votes[int(group[row]), each.turn.number][each.name, each.signature] += len(ranks)
+    return {turn: counted.most_common(1)[0][0] for turn, counted in votes.items()}
+
+
+def _drawn(
+    situation: Situation,
+    shown: Sequence[_Folded],
+    rows_of: Mapping[int, Sequence[int]],
+    frame: _Frame,
+) -> Iterator[Lane]:
+    """Lanes with all their cells; ranks of one lane lack the same calls, too."""
+    ranks = [rank for _, own in shown for rank in own]
+    lacked = dict(zip(ranks, _unmade(situation, ranks, frame), strict=True))
+    for (state, made), own in shown:
+        cells = tuple(_cells(situation, made, rows_of[own[0]], frame))
+        seen = {cell.column for cell in cells}
+        apart: dict[tuple[Cell, ...], list[int]] = defaultdict(list)
+        for rank in own:
+            apart[tuple(cell for cell in lacked[rank] if cell.column not in seen)].append(rank)
+        for unmade, same in apart.items():
+            yield Lane(tuple(same), state, cells + unmade)
 
 
 def _cells(
-    situation: Situation, rank: int, made: Sequence[_Made], rows: Sequence[int], frame: _Frame
+    situation: Situation, made: Sequence[Made], rows: Sequence[int], frame: _Frame
 ) -> Iterator[Cell]:
-    """The cells of a lane, by the example of one of its ranks."""
-    seen: set[_Spot] = set()
+    """The cells of the calls that a lane shows, by the example of one of its ranks."""
+    seen: set[Turn] = set()
     for each, row in zip(made, rows, strict=True):
-        if each.spot not in frame.at or each.spot in seen:
+        if each.turn not in frame.at or each.turn in seen:
             continue
-        seen.add(each.spot)
+        seen.add(each.turn)
         call = situation.evidence.case.call(row)
         shapes = call.signature.input_sizes or call.signature.output_sizes
         kinds = call.signature.input_dtypes or call.signature.output_dtypes
         where = shown_frame(call.frames)
         yield Cell(
-            column=frame.at[each.spot],
+            column=frame.at[each.turn],
             op=call.name.op or call.name.raw,
             state=each.state,
             words=f"{[list(s) for s in shapes[:2]]} {'/'.join(dict.fromkeys(kinds[:2]))}".strip(),
             place=f"{where.file}:{where.line}" if where else "",
             odd=_is_odd(situation, each, row, frame),
         )
-    yield from _absent(situation, rank, set(frame.at) - seen, frame)
 
 
-def _is_odd(situation: Situation, made: _Made, row: int, frame: _Frame) -> bool:
+def _is_odd(situation: Situation, made: Made, row: int, frame: _Frame) -> bool:
     """Whether it is another call than most members made, of a group that a cause is about."""
     group = int(situation.evidence.case.calls.group[row])
-    if made.spot.p2p or group not in frame.blamed:
+    if made.turn.p2p or group not in frame.blamed:
         return False
-    return frame.usual.get((group, made.spot.number)) != (made.name, made.signature)
+    return frame.usual.get((group, made.turn.number)) != (made.name, made.signature)
 
 
-def _absent(
-    situation: Situation, rank: int, spots: Iterable[_Spot], frame: _Frame
-) -> Iterator[Cell]:
-    """Cells for calls of its groups that a rank's dump does not show, as the analysis has them.
+def _unmade(situation: Situation, ranks: Sequence[int], frame: _Frame) -> Iterator[list[Cell]]:
+    """Of each rank: cells for calls that its dump does not show, as the analysis has them.
 
     A call is missed where another member of the rank's own group has made it: groups of one kind
-    share columns, and need not be at one number.
+    share columns, and need not be at one number. What was finished before the dump begins is left
+    out, but in the verdict's call.
     """
-    evidence = situation.evidence
-    backends = range(len(evidence.backends))
-    channels = {
-        frame.kin[index]: index * len(evidence.backends)
-        for index, group in enumerate(evidence.case.groups)
-        if rank in group.members
-    }
-    index = evidence.ranks.index_of([rank])
-    for spot in sorted(spots):
-        if spot.p2p or spot.kin not in channels or spot.number < 0:
+    found: dict[int, list[Cell]] = {rank: [] for rank in ranks}
+    index = situation.evidence.ranks.index_of(ranks)
+    for turn, at in sorted(frame.at.items()):
+        if turn.p2p or turn.number < 0:
             continue
-        own = [channels[spot.kin] + backend for backend in backends]
-        stages = [int(situation.standing.stages(index, c, spot.number)[0][0]) for c in own]
-        if Stage.FINISHED in stages or Stage.OPEN in stages:
-            continue  # before its window
-        made = max(int(situation.furthest_made[channel]) for channel in own) >= spot.number
-        if Stage.NOT_CALLED not in stages:
-            yield Cell(frame.at[spot], "", "unknown", "", "")
-        elif made and frame.lacks:
-            yield Cell(frame.at[spot], "", "missing", "", "")
+        for rank, state in zip(ranks, _states(situation, index, turn, frame), strict=True):
+            if state:
+                found[rank].append(Cell(at, "", state, "", ""))
+    yield from (found[rank] for rank in ranks)
+
+
+def _states(
+    situation: Situation, index: Ints, turn: Turn, frame: _Frame
+) -> Iterator[CellState | None]:
+    """What is known of each rank at a call that its dump does not show."""
+    group = _group_of(situation, index, turn, frame)
+    backends = len(situation.evidence.backends)
+    channels = [group * backends + each for each in range(backends)]
+    stages = np.stack([situation.standing.stages(index, c, turn.number)[0] for c in channels])
+    furthest = np.stack([situation.furthest_made[channel] for channel in channels]).max(axis=0)
+    for member, own, made in zip(group >= 0, stages.T.tolist(), furthest.tolist(), strict=True):
+        if not member:
+            yield None
+        elif Stage.OPEN in own or Stage.FINISHED in own:
+            before: CellState = "open" if Stage.OPEN in own else "finished"
+            yield before if turn == frame.mark else None
+        elif Stage.NOT_CALLED not in own:
+            yield "unknown"
+        else:
+            yield "missing" if made >= turn.number and frame.lacks else None
+
+
+def _group_of(situation: Situation, index: Ints, turn: Turn, frame: _Frame) -> Ints:
+    """The group of a turn's kin that each rank is a member of; -1 for none."""
+    group = np.full(len(index), -1, np.int64)
+    for at, each in enumerate(situation.evidence.case.groups):
+        if frame.kin[at] == turn.kin:
+            group[np.isin(index, situation.evidence.ranks.index_of(each.members))] = at
+    return group

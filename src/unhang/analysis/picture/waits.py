@@ -23,7 +23,7 @@ from unhang.report import Report
 from unhang.stacks.ownership import shown_frame
 from unhang.wording import rank_phrase
 
-__all__ = ["wait_graph"]
+__all__ = ["call_of_verdict", "wait_graph"]
 
 _MOST_NODES = 20
 _MOST_ROUNDS = 6
@@ -133,12 +133,14 @@ def _alone(
     index = {rank: at for at, rank in enumerate(numbers)}
     found = {index[rank] for rank in ranks if rank in index}
     heads = situation.heads.waiting_call
-    calls = {int(heads[at]) for at in found if int(heads[at]) >= 0} | set(_told(situation, report))
+    calls = {int(heads[at]) for at in found if int(heads[at]) >= 0} | set(
+        call_of_verdict(situation, report)
+    )
     return found | {situation.graph.n_ranks + call for call in calls}
 
 
-def _told(situation: Situation, report: Report) -> Iterator[int]:
-    """The waiting call that the first finding names."""
+def call_of_verdict(situation: Situation, report: Report) -> Iterator[int]:
+    """The waiting call that the first finding names, where there is one."""
     first = report.findings[0] if report.findings else None
     if first is None or first.group is None:
         return

@@ -57,6 +57,10 @@ _SERVERS: Final = (
 )
 """Loops of servers, by file and function: what comes in there is work for the rest of a process."""
 
+_ACCEPTS: Final = ("socket.py", ("accept",))
+"""Where a server without a loop of a library's waits for whoever comes. Only of the main thread:
+threads that share tensors or serve a debugger stand there in programs that serve no requests."""
+
 
 class Leads(Observation, frozen=True, kw_only=True):
     """The others have waited for it in such calls before, again and again, and most of the time.
@@ -108,13 +112,15 @@ def _server_of(look: RankLook) -> Frame | None:
     """The loop of a server in the process of a rank that waits in no call, for what it gets."""
     if not look.may_get_work or look.waits:
         return None
+    if look.frames and _is_at(look.frames[0], _ACCEPTS):
+        return look.frames[0]
     frames = (frame for thread in look.sample.threads for frame in thread.frames)
-    return next((frame for frame in frames if _is_server(frame)), None)
+    return next((f for f in frames if any(_is_at(f, place) for place in _SERVERS)), None)
 
 
-def _is_server(frame: Frame) -> bool:
-    name = bare_name(frame.function)
-    return any(name in names and under(frame.file, path) for path, names in _SERVERS)
+def _is_at(frame: Frame, place: tuple[str, tuple[str, ...]]) -> bool:
+    path, names = place
+    return bare_name(frame.function) in names and under(frame.file, path)
 
 
 def _led_before(claim: Claim, facts: CaseFacts) -> Iterator[Seeing]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 import numpy as np
@@ -12,13 +12,14 @@ from unhang.analysis.claims import Claim, Doubt
 from unhang.analysis.matching.roots import Root
 from unhang.analysis.rules.telling import Words, subject, waits, words_for
 from unhang.analysis.situation import Situation
+from unhang.analysis.sources.nodes import unheard
 from unhang.analysis.state.columns import Ints
 from unhang.case import IN_MEMORY, Dump
 from unhang.kinds import ABSENT, INSUFFICIENT_EVIDENCE, Kind, Trait
-from unhang.model import DumpStatus
-from unhang.wording import count_of, rank_phrase
+from unhang.model import AskedNode, DumpStatus, Note
+from unhang.wording import count_of, printable, rank_phrase
 
-__all__ = ["SILENT_RANK", "explain_silent"]
+__all__ = ["SILENT_RANK", "explain_silent", "notes_on_nodes"]
 
 SILENT_RANK: Final = Kind(
     "UH103",
@@ -45,6 +46,8 @@ _MOST_SHOWN = 8
 _TWO = 2
 """Of two members who wait for each other, one who waits names the other."""
 _MOST_OF_MANY = 2
+_ASK_AGAIN = "Ask again the nodes that did not answer: unhang collect --resume CASE."
+_MOST_NAMES, _LONGEST_NAME, _LONGEST_WHY = 8, 60, 200
 _LOOK_THERE = (
     "Look at all nodes at once: unhang collect --hosts, --slurm, --kubectl or --hostfile.",
     "Let the nodes of a job share a case: unhang run --case on a disk that all of them see.",
@@ -87,11 +90,13 @@ class NotLookedAt(Struct, frozen=True):
 
     Attributes:
         silent: Others that may be missing, whose nodes were looked at.
+        nodes: That were asked for them, and of which nothing came.
     """
 
     call: str
     ranks: tuple[int, ...]
     silent: tuple[int, ...]
+    nodes: tuple[AskedNode, ...] = ()
 
 
 class DumpsOutdated(Struct, frozen=True):
@@ -114,7 +119,8 @@ def explain_silent(situation: Situation, root: Root) -> Claim:
     unvisited = tuple(sorted({*culprits}.intersection(situation.evidence.case.unvisited)))
     if unvisited:
         silent = tuple(rank for rank in culprits if rank not in unvisited)
-        return _nobody_named(situation, call, victims, NotLookedAt(label, unvisited, silent))
+        asked = unheard(situation.evidence.case.nodes, unvisited)
+        return _nobody_named(situation, call, victims, NotLookedAt(label, unvisited, silent, asked))
     dumps = _lost_dumps(situation, culprits)
     lone = _is_lone(situation.evidence.case.dumps)
     if _mostly_silent(situation, call, ranks) or (lone and (size > _TWO or _is_handed(situation))):
@@ -221,15 +227,47 @@ def _verdict_of_mostly_silent(about: MostlySilent, claim: Claim) -> Words:
 @words_for(NotLookedAt)
 def _verdict_of_not_looked_at(about: NotLookedAt, claim: Claim) -> Words:
     missing, were = rank_phrase(about.ranks), "was" if len(about.ranks) == 1 else "were"
+    where = f"on {_names_of(about.nodes)}" if about.nodes else "of other nodes"
     summary = (
-        f"Not enough evidence: {waits(claim.victims)} in {about.call}, and {missing} of other "
-        f"nodes {were} not looked at."
+        f"Not enough evidence: {waits(claim.victims)} in {about.call}, and {missing} {where} "
+        f"{were} not looked at."
     )
     evidence = (
         f"No node has reported {missing}: at work, waiting or dead, nothing tells.",
         *((f"No usable dump of {rank_phrase(about.silent)} either.",) if about.silent else ()),
     )
-    return Words(summary, evidence, actions=_LOOK_THERE)
+    missed = any(node.state == "not-reached" for node in about.nodes)
+    return Words(summary, evidence, actions=(_ASK_AGAIN,) if missed else _LOOK_THERE)
+
+
+def _names_of(nodes: Sequence[AskedNode], *, with_ranks: bool = False) -> str:
+    """Nodes by name: "n2 (ranks 4-7), n3 and 5 more"."""
+    named = [
+        f"{printable(node.node, _LONGEST_NAME)}"
+        + (f" ({rank_phrase(node.ranks)})" if with_ranks and node.ranks else "")
+        for node in nodes[:_MOST_NAMES]
+    ]
+    more = len(nodes) - len(named)
+    return ", ".join(named) + (f" and {more:,} more" if more else "")
+
+
+def _unheard_words(nodes: Sequence[AskedNode]) -> Iterator[str]:
+    """Of which nodes nothing came, and why; those together of which the same is said."""
+    alike: dict[tuple[str, str], list[AskedNode]] = {}
+    for node in nodes:
+        alike.setdefault((node.state, node.why), []).append(node)
+    for (state, why), some in alike.items():
+        names, verb = _names_of(some, with_ranks=True), "was" if len(some) == 1 else "were"
+        says = f"{verb} not reached" if state == "not-reached" else "had given nothing yet"
+        told = f": {printable(why, _LONGEST_WHY)}" if why else ""
+        by = " (its ranks are those of no other node)" if any(n.inferred for n in some) else ""
+        yield f"{names} {says}{told}{by}"
+
+
+def notes_on_nodes(nodes: Iterable[AskedNode]) -> tuple[Note, ...]:
+    """That nodes of the job gave nothing: every verdict stands without them."""
+    silent = [node for node in nodes if node.state != "answered"]
+    return tuple(Note("warning", "nodes", text) for text in _unheard_words(silent))
 
 
 @words_for(DumpsOutdated)

@@ -18,7 +18,7 @@ from unhang.analysis.rules.p2p_unmatched import P2P_UNMATCHED
 from unhang.analysis.rules.telling import Words, subject, waits, words_for, words_of
 from unhang.analysis.situation import Situation
 from unhang.kinds import Kind, Remedy, Trait
-from unhang.report import CallSide, Site
+from unhang.report import CallSide, GroupRef, Site
 from unhang.stacks.ownership import bare_name, shown_frame
 from unhang.wording import count_of, rank_phrase
 
@@ -208,7 +208,7 @@ def explain_divergence(
         ),
         culprits=culprits,
         victims=tuple(sorted(reached - set(culprits))),
-        group=situation.group_ref(at),
+        group=_group_of(situation, row),
         seq=int(case.calls.seq[row]) if collective else None,
         op=case.names[int(case.calls.name[row])].op,
         calls=tuple(_sides(situation, divergence)),
@@ -217,6 +217,12 @@ def explain_divergence(
         doubts=tuple(_doubts(situation, divergence, at)),
         mistake=parting,
     )
+
+
+def _group_of(situation: Situation, row: int) -> GroupRef:
+    """The group of the call in question: what is waited in by now may be of another one."""
+    group = situation.evidence.case.groups[int(situation.evidence.case.calls.group[row])]
+    return GroupRef(group.name, group.description, group.size)
 
 
 def _call_at(situation: Situation, row: int, *, numbered: bool = True) -> CallAt:

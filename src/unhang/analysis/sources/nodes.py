@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from msgspec import Struct
 
 from unhang.case import Case
+from unhang.model import AskedNode
 from unhang.report import Subject
 
-__all__ = ["Nodes", "RankProcess", "hosts_named", "nodes_of", "processes_of"]
+__all__ = ["Nodes", "RankProcess", "hosts_named", "nodes_of", "processes_of", "unheard"]
 
 _LINK: Final = re.compile(r"(\S+) (?:->|-) (\S+?)(?::\d+)?")
 _GPU: Final = re.compile(r"\bgpu (\d{1,4})\b", re.IGNORECASE)
@@ -33,10 +34,16 @@ class RankProcess(Struct, frozen=True):
 
 
 def processes_of(case: Case) -> tuple[RankProcess, ...]:
-    """The processes of ranks that dumps and stacks tell of."""
+    """The processes of ranks that dumps and stacks tell of; else the node, as the manifest has it.
+
+    Dumps and stacks are asked first: a launcher may call a node by another name than its host does.
+    """
     dumped = (RankProcess(dump.rank, dump.host, dump.pid, dump.local_rank) for dump in case.dumps)
     seen = (s for s in case.samples if s.rank >= 0 and s.role == "rank")
-    return (*dumped, *(RankProcess(sample.rank, sample.host, sample.pid) for sample in seen))
+    found = (*dumped, *(RankProcess(sample.rank, sample.host, sample.pid) for sample in seen))
+    known = {each.rank for each in found if each.host}
+    told = ((rank, node.node) for node in case.nodes for rank in node.ranks)
+    return (*found, *(RankProcess(rank, name, -1) for rank, name in told if rank not in known))
 
 
 class Nodes(Struct, frozen=True):
@@ -93,6 +100,12 @@ class Nodes(Struct, frozen=True):
         """Whether a GPU can be a rank's: by its number on the host, where both are known."""
         found, local = _GPU.search(gpu), self.local_of.get(rank)
         return found is None or local is None or int(found[1]) == local
+
+
+def unheard(nodes: Iterable[AskedNode], ranks: Collection[int]) -> tuple[AskedNode, ...]:
+    """The nodes of which nothing came that have one of these ranks, or may have one."""
+    silent = (node for node in nodes if node.state != "answered")
+    return tuple(node for node in silent if not node.ranks or not {*ranks}.isdisjoint(node.ranks))
 
 
 def hosts_named(subject: Subject) -> tuple[str, ...]:

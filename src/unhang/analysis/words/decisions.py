@@ -30,6 +30,7 @@ WHY: Final[dict[Reason, str]] = {
     "transport": "all ranks are in the call: network, GPU or library blocks it",
     "surroundings": "the environment of the job is wrong, and a restart does not change it",
     "unsure": "the evidence is not enough to act on",
+    "not-reached": "ranks run there that others wait for, and nothing came of it",
     "not-enough-evidence": "there is not enough evidence for a decision",
 }
 """Why, after what to do and a colon."""

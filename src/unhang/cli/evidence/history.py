@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from unhang.cli.shared.case_paths import CASES
 from unhang.cli.shared.output import add_look_arguments, look_of, look_options
-from unhang.wording import count_of, printable
+from unhang.wording import printable
 
 if TYPE_CHECKING:
     from unhang.context.tallies import History, Tally
@@ -74,7 +74,7 @@ def _pages(found: History, look: Look) -> Iterator[str]:
     from unhang.cli.shared.listing import draw_table
     from unhang.context.tallies import CHANCE
 
-    yield f"{count_of(found.incidents, 'incident')}, {count_of(found.problems, 'problem')}\n"
+    yield f"{found.counted}\n"
     for name, title in _TITLES.items():
         tallies: tuple[Tally, ...] = getattr(found, name)
         if not tallies:

@@ -64,7 +64,7 @@ def _of_job(job: JobNow, *, alone: bool) -> OnHand:
     choose = "" if alone or not job.job else f" --job {shell_word(job.job)}"
     quiet = _quiet_s(job)
     if quiet < _LONG_S:
-        return OnHand(f"{name} runs here, {ranks}", f"unhang serve --live{choose}")
+        return OnHand(f"{name} runs here, {ranks}", f"unhang top{choose}")
     still = count_of(int(quiet // 60), "minute")
     return OnHand(f"{name} has stood still for {still}, {ranks} here", f"unhang stacks{choose}")
 

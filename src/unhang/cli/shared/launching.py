@@ -11,6 +11,7 @@ import secrets
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -107,6 +108,7 @@ def gather_with_progress(
                 show(len(finished), len(nodes))
 
         try:
+            plan = replace(plan, cluster=launcher.cluster, namespace=launcher.namespace)
             return gather(launcher, nodes, plan, case, one_more)
         except OSError as error:
             raise OutputError(

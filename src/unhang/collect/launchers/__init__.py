@@ -49,12 +49,16 @@ class Launcher:
 
     Attributes:
         job: The scheduler's id of the job; "" where the launcher knows nodes alone.
+        cluster: Whose nodes they are: "slurm", "kubernetes", "pbs", "flux"; "" of any other.
+        namespace: In which they are called so, where the cluster has such.
         at_once: How many nodes one command may serve.
         passes_input: Whether the program gets what goes into the command.
     """
 
     __slots__ = ()
     job: str = ""
+    cluster: str = ""
+    namespace: str = ""
     at_once: int = 1
     passes_input: bool = True
 

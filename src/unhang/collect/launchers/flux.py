@@ -26,6 +26,7 @@ class Flux(Launcher):
         places: Each node's number in the job, by which `flux exec --jobid` names it.
     """
 
+    cluster = "flux"
     job: str
     options: tuple[str, ...] = ()
     places: dict[str, int] = field(default_factory=dict)

@@ -26,6 +26,7 @@ class Kubernetes(Launcher):
         namespace, container: "" for the default ones.
     """
 
+    cluster = "kubernetes"
     selector: str
     namespace: str = ""
     container: str = ""

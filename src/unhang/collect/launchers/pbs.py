@@ -32,6 +32,7 @@ class Pbs(Launcher):
         options: Further arguments of ssh.
     """
 
+    cluster = "pbs"
     job: str
     options: tuple[str, ...] = ()
 

@@ -41,6 +41,7 @@ class Slurm(Launcher):
         steps: Options of srun for a step on each node.
     """
 
+    cluster = "slurm"
     job: str
     options: tuple[str, ...] = ()
     told: dict[str, object] = field(default_factory=dict)

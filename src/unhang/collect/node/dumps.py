@@ -25,10 +25,11 @@ from unhang.collect.asking import (
 )
 from unhang.collect.node.debugserver import dumps_of_debug_server
 from unhang.collect.ranks import Target
-from unhang.record.contact.marks import Mark
+from unhang.record.contact.latest import read_page
+from unhang.record.contact.marks import Mark, alive
 from unhang.wording import fold_ranks
 
-__all__ = ["AskingTerms", "Dumps", "ask_for_dumps", "find_dumps"]
+__all__ = ["AskingTerms", "Dumps", "ask_for_dumps", "find_dumps", "last_calls"]
 
 MAX_FOUND = 100_000
 _ASK_S = 8.0
@@ -126,6 +127,33 @@ def find_dumps(ranks: Sequence[Target], patterns: Sequence[str], dumps: Dumps) -
         if target.rank not in dumps.came:
             _take_default(target, dumps)
     _take_patterns(patterns, dumps)
+
+
+def last_calls(
+    ranks: Sequence[Target], marks: Sequence[Mark], came: dict[int, list[str]]
+) -> dict[int, bytes]:
+    """The heartbeats, with their last calls, of ranks that left no dump, by rank.
+
+    Those of ranks that have ended are there as long as the job has others.
+
+    Args:
+        ranks: The ranks of this node that live.
+        marks: Of all recorders that have been here.
+        came: Ranks of which there are dumps.
+    """
+    pids = {target.process.pid for target in ranks}
+    own = [mark for mark in marks if mark.pid in pids and alive(mark)]
+    lives = {(mark.job_id, mark.attempt) for mark in own}
+    ended = [
+        mark
+        for mark in marks
+        if mark.role == "rank" and (mark.job_id, mark.attempt) in lives and not alive(mark)
+    ]
+    known = {*came, *(mark.rank for mark in own)}
+    wanted = [mark for mark in own if mark.rank not in came]
+    wanted += [mark for mark in ended if mark.rank not in known]
+    pages = {mark.rank: read_page(mark.heartbeat) for mark in wanted if mark.heartbeat}
+    return {rank: page for rank, page in pages.items() if rank is not None and page}
 
 
 def _asked(target: Target, mark: Mark | None, asking: AskingTerms) -> RankDumps:

@@ -30,7 +30,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from unhang.collect.node.dumps import AskingTerms, ask_for_dumps, find_dumps
+from unhang.collect.node.dumps import AskingTerms, ask_for_dumps, find_dumps, last_calls
 from unhang.collect.node.logs import take_logs
 from unhang.collect.node.parts import reduced
 from unhang.collect.node.system import describe_ranks, take_ras, take_system
@@ -180,6 +180,9 @@ def _dumps(node: _Node, targets: Sequence[Target], marks: Sequence[Mark]) -> Non
         node.came.setdefault(rank, {})["dump"] = ", ".join(came)
     for rank, why in dumps.missing.items():
         node.missing.setdefault(rank, {})["dump"] = why
+    for rank, page in last_calls(ranks, marks, dumps.came).items():
+        node.files[f"dumps/calls/rank_{rank}"] = page
+        node.came.setdefault(rank, {})["calls"] = f"dumps/calls/rank_{rank}"
 
 
 def _stacks(node: _Node, targets: Sequence[Target]) -> None:

@@ -40,6 +40,7 @@ class DumpFile:
         newest_ns: Wall clock of the newest thing that it tells; 0 where it tells none.
         replica: Which of torchft's replicas, or "".
         relative: Path below what the user named: what the name's claim was read from.
+        is_page: It is a heartbeat's file, with the last calls of a rank.
     """
 
     source: str
@@ -53,6 +54,7 @@ class DumpFile:
     newest_ns: int = 0
     replica: str = ""
     relative: str = ""
+    is_page: bool = False
 
     @property
     def recorder(self) -> tuple[int, str, str]:

@@ -22,6 +22,9 @@ HEAD_BYTES = 512
 PART_MAGIC = b"\xf5UNHANG-PART/1\n"
 """How a part begins that `unhang reduce` wrote; the number is that of its layout."""
 
+PAGE_MAGIC = b"UNHANGHB"
+"""How a heartbeat's file begins."""
+
 _TAR_MAGIC_AT = 257
 
 
@@ -36,6 +39,7 @@ class FileKind(Enum):
     TAR = "tar"
     ZIP = "zip"
     PART = "part"
+    PAGE = "page"
     OTHER = "other"
 
     @property
@@ -47,6 +51,7 @@ class FileKind(Enum):
 _MAGIC = (
     *((bytes((0x80, protocol)), FileKind.PICKLE) for protocol in range(2, 6)),
     (PART_MAGIC.partition(b"/")[0], FileKind.PART),
+    (PAGE_MAGIC, FileKind.PAGE),
     (b"\x1f\x8b", FileKind.GZIP),
     (b"\x28\xb5\x2f\xfd", FileKind.ZSTD),
     (b"PK\x03\x04", FileKind.ZIP),

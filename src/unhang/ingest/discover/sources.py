@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
 
-from unhang.casedir.reports import FOLDER, MANIFEST, is_case
+from unhang.casedir.contents import MANIFEST
+from unhang.casedir.reports import FOLDER, is_case
 from unhang.globs import expanded
 from unhang.ingest.discover.naming import looks_foreign, looks_like_dump, natural_key
 from unhang.model import Note

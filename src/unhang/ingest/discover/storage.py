@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from unhang.casedir.reports import MANIFEST
+from unhang.casedir.contents import MANIFEST
 from unhang.ingest.discover.naming import natural_key
 from unhang.ingest.discover.sniff import HEAD_BYTES, MAX_FILE_BYTES, kind_of
 from unhang.ingest.discover.sources import Source, may_be_dump

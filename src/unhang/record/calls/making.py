@@ -6,22 +6,20 @@ that, and a rank that hangs in it has no call in flight.
 
 from __future__ import annotations
 
-import itertools
-import zlib
 from collections import deque
 from types import FrameType
 from typing import Any, Final
 
 from unhang.record.contact.beat import Beat
+from unhang.record.contact.latest import members_text
 
-__all__ = ["MAKES", "Making", "members_text"]
+__all__ = ["MAKES", "Making"]
 
 MAKES: Final = "new_group"
 """What the heartbeat calls it."""
 
 _RANKS_AT, _NAME_AT = 2, 5
-_MOST_NAME, _MOST_MEMBERS = 6, 14
-_KEPT, _PAIR = 3, 2
+_MOST_NAME, _KEPT = 6, 3
 
 
 class Making:
@@ -53,22 +51,3 @@ class Making:
             self.newest.appendleft(f"{name}={members_text(sorted(ranks))}")
         beat.entered(frame, MAKES, " ".join(self.newest), len(ranks))
         return True
-
-
-def members_text(ranks: list[int]) -> str:
-    """Ranks, ascending, in a few characters: "0-3,8", "0-56:8" (every eighth).
-
-    Where that is too long: how many, and a number that tells them from others.
-    """
-    steps = {after - before for before, after in itertools.pairwise(ranks)}
-    if len(steps) == 1 and len(ranks) > _PAIR and steps != {1}:
-        return f"{ranks[0]}-{ranks[-1]}:{steps.pop()}"
-    parts, begin = [], 0
-    for at, rank in enumerate(ranks):
-        if at + 1 == len(ranks) or ranks[at + 1] != rank + 1:
-            first = ranks[begin]
-            parts.append(f"{first}" if first == rank else f"{first}-{rank}")
-            begin = at + 1
-    text = ",".join(parts)
-    whole = len(text) <= _MOST_MEMBERS
-    return text if whole else f"{len(ranks)}~{zlib.crc32(text.encode()):08x}"

@@ -19,6 +19,7 @@ from typing import Any, Final
 from unhang.built import fingerprint, fits
 from unhang.record.calls.follow import ended
 from unhang.record.calls.recorder import Recorder
+from unhang.record.calls.remembering import counts, known_dtypes
 from unhang.record.calls.ring import COMPLETED, SCHEDULED, STARTED, Channel, Foreign, RingEntry
 from unhang.record.calls.sites import MAX_FRAMES, RawStack
 
@@ -54,7 +55,7 @@ class Quick:
             "fingerprint": (text, size), "open": (any_object,),
             "wrap": (any_object, size, ctypes.c_int, text, text, any_object),
             "attach": (pointer, pointer, pointer, size, any_object), "detach": (),
-            "keep": (size, whole, whole, whole, pointer, any_object),
+            "keep": (size, whole, whole, whole, pointer, whole, ctypes.c_int, any_object),
             "entries": (), "followed": (), "ended": (any_object,), "gone": (any_object,),
         }  # fmt: skip
         for name, types in takes.items():
@@ -136,7 +137,7 @@ class Quick:
         beat, ring = recorder.beat, recorder.ring
         memory = [_whole(of) for of in (beat.words, beat.places, ring.count)]
         addresses = [ctypes.addressof(each) for each in memory]
-        objects = tensor, recorder.followed.by_id, recorder.described, memory
+        objects = tensor, recorder.followed.by_id, recorder.described, memory, known_dtypes()
         self._library.unhang_recorder_attach(*addresses, ring.size, objects)
         ring.beside, recorder.followed.beside = self.entries, self.ask_all
 
@@ -157,7 +158,7 @@ class Quick:
 
     def keep(
         self, method: str, group: Foreign, channel: Channel, stack: RawStack,
-        numbers: tuple[int, int, int], name: str = "",
+        numbers: tuple[int, int, int, int], name: str = "",
     ) -> None:  # fmt: skip
         """Keep a place from which a method was called.
 
@@ -166,16 +167,18 @@ class Quick:
             group: The process group.
             channel: Of the group.
             stack: From the caller outwards to the program's own frame, or, with `name`, to the end.
-            numbers: The peer, the place's number in the heartbeat, and how many places that had.
+            numbers: The peer, the place's number in the heartbeat, how many places that had, and
+                the number of the group's row there.
             name: What entries are called, where calls have one.
         """
         number = self._numbers.get(method)
         if number is None or len(stack) >= 2 * MAX_FRAMES:
             return
-        peer, slot, made = numbers
+        peer, slot, made, row = numbers
         objects = (group, channel.ref, channel, stack, *((name,) if name else ()))
         counters, _ = channel.counters.buffer_info()
-        self._library.unhang_recorder_keep(number, peer, made, slot, counters, objects)
+        asked = row, counts(channel)
+        self._library.unhang_recorder_keep(number, peer, made, slot, counters, *asked, objects)
 
 
 def entry_of(row: tuple[Any, ...]) -> RingEntry:

@@ -15,6 +15,7 @@ from operator import attrgetter
 from typing import Any, Final, TypeAlias
 
 from unhang.record.calls.sites import RawStack, frames_of
+from unhang.record.contact.latest import DTYPE_NAMES
 from unhang.telltale import without_secrets
 
 __all__ = [
@@ -39,17 +40,6 @@ SCHEDULED: Final = "scheduled"
 STARTED: Final = "started"
 COMPLETED: Final = "completed"
 FAILED: Final = "failed"
-
-DTYPE_NAMES: Final = {
-    "float32": "Float", "float64": "Double", "float16": "Half", "bfloat16": "BFloat16",
-    "int64": "Long", "int32": "Int", "int16": "Short", "int8": "Char", "uint8": "Byte",
-    "bool": "Bool", "complex64": "ComplexFloat", "complex128": "ComplexDouble",
-    "complex32": "ComplexHalf", "uint16": "UInt16", "uint32": "UInt32", "uint64": "UInt64",
-    "float8_e4m3fn": "Float8_e4m3fn", "float8_e5m2": "Float8_e5m2",
-    "float8_e4m3fnuz": "Float8_e4m3fnuz", "float8_e5m2fnuz": "Float8_e5m2fnuz",
-    "float8_e8m0fnu": "Float8_e8m0fnu",
-}  # fmt: skip
-"""Names of dtypes as c10::toString writes them, by their names in Python."""
 
 
 @dataclass(slots=True)

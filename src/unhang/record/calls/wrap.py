@@ -32,6 +32,7 @@ from unhang.record.calls.quick import (
     found,
 )
 from unhang.record.calls.recorder import Recorder
+from unhang.record.calls.remembering import NOTHING, Given, given_by, splits_of
 from unhang.record.calls.ring import Channel, Foreign, RingEntry
 from unhang.record.calls.sites import capture
 from unhang.record.contact.beat import Beat
@@ -86,6 +87,7 @@ ROOTED: Final = frozenset({"broadcast", "reduce", "gather", "scatter"})
 P2P: Final = ("send", "recv", "recv_anysource")
 
 _BARRIER: Final = "monitored_barrier"
+_ALL_TO_ALL: Final = "all_to_all"
 
 ORIGINALS: Final[dict[str, Callable[..., Any]]] = {}
 """The methods as torch has them; `Work.wait` is under "wait"."""
@@ -213,15 +215,33 @@ def tensors_of(method: str, args: tuple[Foreign, ...]) -> tuple[Foreign, Foreign
 
 
 def _enter(
-    recorder: Recorder, group: Foreign, op: str, frame: FrameType, args: tuple[Foreign, ...] = ()
-) -> tuple[Channel | None, int]:
-    """Heartbeat before a call: the channel and the number of the site; None where that failed."""
+    recorder: Recorder, group: Foreign, names: tuple[str, str], frame: FrameType,
+    args: tuple[Foreign, ...] = (),
+) -> tuple[Channel | None, int]:  # fmt: skip
+    """Heartbeat before a call: the channel and the number of the site; None where that failed.
+
+    `names` are those of its method and of the operation.
+    """
+    beat, (method, op) = recorder.beat, names
     try:
         channel = channel_of(group)
-        return channel, recorder.beat.entered(frame, op, channel.name, _elements(args))
+        given = _given(recorder, channel, method, args)
+        site = beat.entered(frame, op, channel.name, _elements(args), given)
+        if op == _ALL_TO_ALL and (splits := splits_of(args)):
+            beat.latest.split(*splits)
     except Exception as error:  # noqa: BLE001 - an error of ours must not reach the job
         recorder.state.failures.add(f"heartbeat of {op}", error)
         return None, 0
+    return channel, site
+
+
+def _given(recorder: Recorder, channel: Channel, method: str, args: tuple[Foreign, ...]) -> Given:
+    """What a call is given; nothing where it comes in a form of its own, as with names."""
+    group = recorder.beat.latest.group(channel)
+    try:
+        return given_by(group, channel, method, args)
+    except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError):
+        return NOTHING._replace(group=group)
 
 
 def _elements(args: tuple[Foreign, ...]) -> int:
@@ -257,7 +277,9 @@ def _recording(original: Callable[..., Any], method: str, op: str) -> Callable[.
         if recorder is None:
             return original(self, *args, **kwargs)
         frame, entry = _getframe(1), None
-        channel, site = _enter(recorder, self, op, frame, args)
+        channel, site = _enter(recorder, self, (method, op), frame, args)
+        latest = recorder.beat.latest
+        at = latest.at
         if channel is not None and (is_p2p or channel.bare):
             given = (*args, *kwargs.values())
             entry = _begin(recorder, channel, method, given, frame, site)
@@ -268,9 +290,11 @@ def _recording(original: Callable[..., Any], method: str, op: str) -> Callable[.
         try:
             work = original(self, *args, **kwargs)
         except BaseException as error:
+            latest.ends(at, time_ns(), failed=True)
             _raised(op, channel, error, entry)
             raise
         recorder.beat.enqueued()
+        latest.returned(at, work)
         _last = (id(work), op, channel)
         if entry is not None:
             _follow(entry, work)
@@ -291,7 +315,8 @@ def _keep(
     """Have the next call from this place, on this group, take the quick way."""
     try:
         group, channel, site = place
-        numbers = NO_PEER, site, recorder.beat.places[0]
+        beat = recorder.beat
+        numbers = NO_PEER, site, beat.places[0], beat.latest.group(channel)
         if method not in P2P:
             quick.keep(method, group, channel, capture(frame, to_site=True), numbers)
         elif entry is not None and entry.stack and channel.backend and method != "recv_anysource":
@@ -360,14 +385,18 @@ def _monitored_barrier(original: Callable[..., Any]) -> Callable[..., Any]:
         if recorder is None:
             return original(self, *args, **kwargs)
         frame = _getframe(1)
-        channel, site = _enter(recorder, self, "monitored_barrier", frame)
+        channel, site = _enter(recorder, self, (_BARRIER, _BARRIER), frame)
+        latest = recorder.beat.latest
+        at = latest.at
         entry = _begin_barrier(recorder, channel, frame, site)
         try:
             result = original(self, *args, **kwargs)
         except BaseException as error:
+            latest.ends(at, time_ns(), failed=True)
             _raised("monitored_barrier", channel, error, entry)
             raise
         recorder.beat.enqueued()
+        latest.ends(at, time_ns())
         if entry is not None:
             recorder.followed.add(entry, None, hold=False)
         return result
@@ -397,17 +426,21 @@ def waiting(original: Callable[..., Any]) -> Callable[..., Any]:
         if recorder is None:
             return original(self, *args, **kwargs)
         recorder.beat.waiting()
+        latest = recorder.beat.latest
+        latest.awaited(id(self))
         entry = recorder.followed.by_id.get(id(self))
         if entry is not None and not entry.wait_ns:
             entry.wait_ns = time_ns()
         try:
             result = original(self, *args, **kwargs)
         except BaseException as error:
+            latest.ended(id(self), time_ns(), failed=True)
             last = _last
             mine = last is not None and last[0] == id(self)
             _wait_raised(self, error, last[1:] if last and mine else None)
             raise
         now_ns = recorder.beat.waited()
+        latest.ended(id(self), now_ns)
         if entry is not None:
             recorder.followed.waited(entry, self, now_ns)
         return result

@@ -16,11 +16,11 @@ from time import monotonic_ns, time_ns
 from types import CodeType, FrameType
 from typing import Final
 
+from unhang.record.calls.remembering import NOTHING, Given, LatestCalls
 from unhang.record.calls.sites import MACHINERY, line_of
 from unhang.record.contact.heartbeat import (
     AWAITED_SLOT,
     CALL_SLOTS,
-    FILE_BYTES,
     GROUP_START,
     GROUP_WORDS,
     MAGIC,
@@ -39,6 +39,7 @@ from unhang.record.contact.heartbeat import (
     Word,
     root_word,
 )
+from unhang.record.contact.latest import PAGE_BYTES
 
 __all__ = ["Beat"]
 
@@ -61,6 +62,7 @@ class Beat:
         words: The numbers; the compiled methods (`quick`) write into them as well.
         slots: Numbers of the places in the source that were called from last.
         places: One number, how many places there were so far: the oldest make room.
+        latest: The ring of last calls.
     """
 
     def __init__(self, path: Path | None, *, pid: int, start_ticks: int) -> None:
@@ -72,6 +74,7 @@ class Beat:
         self.path = path
         self.words = _memory(path).cast("q")
         self._bytes = self.words.cast("B")
+        self.latest = LatestCalls(self.words)
         self.slots: dict[tuple[int, int, str, str], int] = {}
         self._keep: dict[int, tuple[tuple[int, int, str, str], CodeType]] = {}
         self.places = array("q", [0])
@@ -94,8 +97,17 @@ class Beat:
         self.words[Word.STEP] = number & MASK
         self.words[Word.STEP_NS] = time_ns()
 
-    def entered(self, frame: FrameType, op: str, group: str, numel: int = -1) -> int:
+    def entered(
+        self, frame: FrameType, op: str, group: str, numel: int = -1, given: Given = NOTHING
+    ) -> int:
         """A call is about to be made by the code in `frame` (or by its callers).
+
+        Args:
+            frame: Of whoever makes it.
+            op: What it is called.
+            group: Name of its group.
+            numel: Elements of its first tensor.
+            given: What goes into the ring of last calls.
 
         Returns:
             The number of its place in the source; 0 where the program has no part in it.
@@ -110,8 +122,9 @@ class Beat:
             key = (id(site.f_code), site.f_lasti, op, group)
             slot = self.slots.get(key) or self.new_slot(key, site.f_code)
             words[_SITE] = slot
-        words[_CALLS] += 1
-        words[_CALL_NS] = time_ns()
+        words[_CALLS] = number = words[_CALLS] + 1
+        words[_CALL_NS] = now_ns = time_ns()
+        self.latest.begins(number, now_ns, slot, given)
         return slot
 
     def rooted(self, root: int) -> None:
@@ -234,12 +247,12 @@ class Beat:
 
 def _memory(path: Path | None) -> memoryview:
     if path is None:
-        return memoryview(mmap.mmap(-1, FILE_BYTES))
+        return memoryview(mmap.mmap(-1, PAGE_BYTES))
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     handle = os.open(path, flags, 0o600)
     try:
         # Blocks are taken now: a store into a hole of a full disk would be a SIGBUS.
-        os.posix_fallocate(handle, 0, FILE_BYTES)
+        os.posix_fallocate(handle, 0, PAGE_BYTES)
         return _mapped(handle)
     finally:
         os.close(handle)
@@ -257,14 +270,14 @@ def _mapped(handle: int) -> memoryview:
         ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long,
     )  # fmt: skip
     protection = mmap.PROT_READ | mmap.PROT_WRITE
-    address = libc.mmap(None, FILE_BYTES, protection, mmap.MAP_SHARED, handle, 0)
+    address = libc.mmap(None, PAGE_BYTES, protection, mmap.MAP_SHARED, handle, 0)
     if address == ctypes.c_void_p(-1).value:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
     view = ctypes.pythonapi.PyMemoryView_FromMemory
     view.restype = ctypes.py_object
     view.argtypes = (ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int)
-    memory: memoryview = view(address, FILE_BYTES, _WRITABLE)
+    memory: memoryview = view(address, PAGE_BYTES, _WRITABLE)
     return memory
 
 

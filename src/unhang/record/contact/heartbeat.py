@@ -7,29 +7,40 @@ Layout, native byte order: 64-bit words 0 to 31 are `Word`; from word 32 on, `MA
 `GROUP_WORDS` words (recorder, pg_id, last_enqueued, last_started, last_completed); behind them as
 many names of `NAME_BYTES`, a group's name and description with 0x1F between; from byte 4096 on,
 `SLOTS` slots of `SLOT_BYTES`: a 16-bit length and UTF-8 text, five fields with 0x1F between.
-Of the last six, two hold keys of stores, the one that the process waits for and the one that it set
-last (of no length where there is none; of the first the other fields tell of RPC: what it waits in,
-its own name, the workers instead of the key, its number of serving threads, and the function that
-it asked for); two take turns in holding what the program says that it
-does, and two in holding where it was seen last.
+Of the last six slots, two hold keys of stores, the one that the process waits for and the one that
+it set last (of no length where there is none; of the first the other fields tell of RPC: what it
+waits in, its own name, the workers instead of the key, its number of serving threads, and the
+function that it asked for); two take turns in holding what the program says that it does, and two
+in holding where it was seen last. From byte `FILE_BYTES` on is the ring of last calls (`latest`).
 """
 
 from __future__ import annotations
 
 import os
+import re
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Final
 
-__all__ = ["GroupBeat", "Heartbeat", "Phase", "Word", "read_heartbeat", "root_word"]
+__all__ = [
+    "GroupBeat",
+    "Heartbeat",
+    "Phase",
+    "Word",
+    "bytes_of",
+    "parse_heartbeat",
+    "read_heartbeat",
+    "read_slot",
+    "root_word",
+]
 
 OTHER: Final = "other"
 """The recorder of a backend that has no number of its own in this table."""
 
 MAGIC: Final = int.from_bytes(b"UNHANGHB", "little")
-VERSION: Final = 2
+VERSION: Final = 3
 TICK_S: Final = 1.0
 """Counters, the line of the program and the sign of life are written so often."""
 
@@ -39,6 +50,7 @@ CALL_SLOTS: Final = SLOTS - 6
 SEEN_SLOT, TOLD_SLOT, SET_SLOT, AWAITED_SLOT = SLOTS - 2, SLOTS - 4, SLOTS - 5, SLOTS - 6
 GROUP_START, GROUP_WORDS, MAX_GROUPS = 32, 5, 64
 _MOST_CALL, _MOST_ROOT = 0x7FFF_FFFF, 0xFFFF
+_NUMBER: Final = re.compile(r"[0-9]{1,9}")
 NAME_START, NAME_BYTES = (GROUP_START + GROUP_WORDS * MAX_GROUPS) * 8, 20
 
 
@@ -209,24 +221,40 @@ def read_heartbeat(path: str | os.PathLike[str]) -> Heartbeat | None:
         None where there is no such file, or it is none of ours, another user's, or of another
         version.
     """
+    first = bytes_of(path, FILE_BYTES)
+    if len(first) != FILE_BYTES:
+        return None
+    return parse_heartbeat(first, bytes_of(path, FILE_BYTES))
+
+
+def bytes_of(path: str | os.PathLike[str], most: int) -> bytes:
+    """The beginning of a file of this user's; b"" where there is none."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
-        return None
-    with os.fdopen(handle, "rb") as stream:
-        if os.fstat(stream.fileno()).st_uid != os.geteuid():
-            return None
-        first, second = stream.read(FILE_BYTES), b""
-        if len(first) != FILE_BYTES:
-            return None
-        stream.seek(0)
-        second = stream.read(FILE_BYTES)
-    words = memoryview(first).cast("q")
+        return b""
+    try:
+        is_own = os.fstat(handle).st_uid == os.geteuid()
+        return os.read(handle, most) if is_own else b""
+    except OSError:
+        return b""
+    finally:
+        os.close(handle)
+
+
+def parse_heartbeat(data: bytes, again: bytes = b"") -> Heartbeat | None:
+    """What the first `FILE_BYTES` bytes of a heartbeat's file say; None where it is none of ours.
+
+    Args:
+        data: They, from anywhere.
+        again: The same, read a moment later, of a file that may be written meanwhile.
+    """
+    words = memoryview(data[:FILE_BYTES]).cast("q")
     if words[Word.MAGIC] != MAGIC or words[Word.VERSION] != VERSION:
         return None
     # A slot may be rewritten while it is read: then the site's number has moved on.
-    same = memoryview(second).cast("q")[Word.SITE] == words[Word.SITE]
-    return _heartbeat(words, first, has_site=same)
+    later = memoryview(again).cast("q") if len(again) == FILE_BYTES else words
+    return _heartbeat(words, data, has_site=later[Word.SITE] == words[Word.SITE])
 
 
 def _heartbeat(words: memoryview[int], data: bytes, *, has_site: bool) -> Heartbeat:
@@ -234,8 +262,8 @@ def _heartbeat(words: memoryview[int], data: bytes, *, has_site: bool) -> Heartb
         return None if words[word] < 0 else words[word]
 
     phase = words[Word.PHASE]
-    site: dict[str, Any] = _read_slot(data, words[Word.SITE] - 1) if has_site else {}
-    seen = _read_slot(data, words[Word.SEEN_SITE] - 1)
+    site: dict[str, Any] = read_slot(data, words[Word.SITE] - 1) if has_site else {}
+    seen = read_slot(data, words[Word.SEEN_SITE] - 1)
     return Heartbeat(
         pid=words[Word.PID],
         start_ticks=words[Word.START_TICKS],
@@ -264,9 +292,9 @@ def _heartbeat(words: memoryview[int], data: bytes, *, has_site: bool) -> Heartb
         seen_function=seen.get("function", ""),
         seen_ns=words[Word.SEEN_NS],
         at=max(words[Word.AT], 0),
-        activity=_read_slot(data, words[Word.TOLD_SITE] - 1).get("op", ""),
-        **_awaited(_read_slot(data, AWAITED_SLOT)),
-        has_set=_read_slot(data, SET_SLOT).get("file", ""),
+        activity=read_slot(data, words[Word.TOLD_SITE] - 1).get("op", ""),
+        **_awaited(read_slot(data, AWAITED_SLOT)),
+        has_set=read_slot(data, SET_SLOT).get("file", ""),
         thread=max(words[Word.THREAD], 0),
         **site,
     )
@@ -299,14 +327,15 @@ def _roots(word: int) -> Iterator[tuple[int, int]]:
             yield number, root
 
 
-def _read_slot(data: bytes, slot: int) -> dict[str, Any]:
+def read_slot(data: bytes, slot: int) -> dict[str, Any]:
+    """What a slot tells, its number from 0 on: op, group, file, line, function; {} for nothing."""
     if not 0 <= slot < SLOTS:
         return {}
     start = SLOT_START + slot * SLOT_BYTES
     (length,) = struct.unpack_from("<H", data, start)
     text = data[start + 2 : start + 2 + min(length, SLOT_BYTES - 2)].decode("utf-8", "replace")
     parts = text.split("\x1f")
-    if len(parts) != 5 or not parts[3].isdigit():  # noqa: PLR2004 - the five fields above
+    if len(parts) != 5 or not _NUMBER.fullmatch(parts[3]):  # noqa: PLR2004 - the five fields above
         return {}
     op, group, file, line, function = parts
     return {"op": op, "group": group, "file": file, "line": int(line), "function": function}

@@ -14,11 +14,13 @@ import shutil
 import socket
 import stat
 import tempfile
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
 from unhang.rankenv import job_of
+from unhang.record.contact.namespaces import Named, Numbers, pid_namespace, start_ticks, stat_words
 from unhang.record.contact.runtime_dir import (
     RuntimeDirError,
     create_private_dir,
@@ -34,6 +36,7 @@ __all__ = [
     "RuntimeDirError",
     "alive",
     "create_private_dir",
+    "is_of_here",
     "job_dir",
     "job_from_env",
     "pid_namespace",
@@ -124,6 +127,7 @@ class Mark:
 
 _INTS: Final = frozenset({"pid", "start_ticks", "uid", "attempt", "groups", "armed_ns",
                           "updated_ns", "told_size", "leftover_s"})  # fmt: skip
+_NUMBERS: Final = Numbers()
 _MAYBE_INTS: Final = frozenset({"rank", "world_size", "local_rank", "env_rank"})
 
 
@@ -136,37 +140,18 @@ def job_from_env() -> str:
     return safe_name(told) if told else f"session-{os.getsid(0)}"
 
 
-def start_ticks(pid: int | str = "self") -> int:
-    """Start time of a process in clock ticks since boot; 0 where it cannot be read."""
-    return int(next(iter(stat_words(pid)[19:]), 0))
-
-
-def stat_words(pid: int | str = "self") -> list[str]:
-    """What /proc/PID/stat says behind the command, from the state on; empty for no process."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return []
-    return text.rpartition(")")[2].split()
-
-
-def pid_namespace(pid: int | str = "self") -> str:
-    """The PID namespace of a process ("pid:[4026531836]"), or "" where it cannot be read."""
-    try:
-        return str(Path(f"/proc/{pid}/ns/pid").readlink())
-    except OSError:
-        return ""
-
-
 def alive(mark: Mark) -> bool:
     """Whether the very process that wrote the mark still exists here (a zombie does not)."""
-    if mark.host != socket.gethostname():
-        return False
-    if mark.pid_ns and mark.pid_ns != pid_namespace():
+    if not is_of_here(mark):
         return False
     words = stat_words(mark.pid)
     is_there = bool(words) and words[0] not in ("Z", "X")
     return is_there and start_ticks(mark.pid) == mark.start_ticks != 0
+
+
+def is_of_here(mark: Mark) -> bool:
+    """Whether its number is one of this host and PID namespace: of others nothing can be seen."""
+    return mark.host == socket.gethostname() and mark.pid_ns in ("", pid_namespace())
 
 
 # ------------------------------------------------------------------ reading and writing
@@ -195,7 +180,8 @@ def read_marks(job_id: str | None = None, root: Path | None = None) -> list[Mark
     """All marks of this user on this node, or those of one job, by job, rank and pid.
 
     Unreadable, foreign and malformed files are passed over: a mark is a hint, never evidence.
-    Marks of dead processes are included; ask `alive`.
+    Marks of dead processes are included; ask `alive`. Processes of PID namespaces below, as of
+    containers, have their numbers of this one, as far as they were seen while they lived.
     """
     found: list[Mark] = []
     for base in [root] if root else roots():
@@ -204,7 +190,23 @@ def read_marks(job_id: str | None = None, root: Path | None = None) -> list[Mark
         jobs = [base / safe_name(job_id)] if job_id else sorted(base.iterdir())
         for job in jobs:
             found += _marks_of(job)
-    return sorted(found, key=_order)
+    return sorted(_seen_here(found), key=_order)
+
+
+def _seen_here(marks: Iterable[Mark]) -> list[Mark]:
+    """The marks, those of PID namespaces below as this one numbers their processes."""
+    marks, host, own = list(marks), socket.gethostname(), pid_namespace()
+    below = {
+        id(mark): Named(mark.pid_ns, mark.pid, mark.start_ticks)
+        for mark in marks
+        if mark.host == host and mark.pid_ns not in ("", own)
+    }
+    numbers = _NUMBERS.of(below.values())
+    here = {each: numbers[named] for each, named in below.items() if named in numbers}
+    return [
+        replace(mark, pid=here[id(mark)], pid_ns=own) if id(mark) in here else mark
+        for mark in marks
+    ]
 
 
 def remove_stale_jobs(root: Path, now_s: float, older_than_s: float = 86_400.0) -> list[str]:
@@ -222,7 +224,7 @@ def remove_stale_jobs(root: Path, now_s: float, older_than_s: float = 86_400.0) 
     for job in sorted(root.iterdir()):
         if not (is_private(job) and _newest_s(job) < now_s - older_than_s):
             continue
-        if not (_watched(job) or any(alive(mark) for mark in _marks_of(job))):
+        if not (_watched(job) or any(alive(mark) for mark in _seen_here(_marks_of(job)))):
             shutil.rmtree(job, ignore_errors=True)
             removed.append(job.name)
     return removed

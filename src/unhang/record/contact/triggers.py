@@ -28,10 +28,10 @@ from unhang.record.calls.sites import line_of, main_site, program_frames
 from unhang.record.contact import sockets
 from unhang.record.contact.heartbeat import TICK_S, GroupBeat, Word
 from unhang.record.contact.runtime_dir import safe_name
-from unhang.record.contact.unsignalled import unsignalled
 from unhang.record.dumps import torchfr
 from unhang.record.dumps.dumpfile import THREAD_NAME
 from unhang.record.dumps.taking import REASONS, TakenDumps, take
+from unhang.record.unsignalled import unsignalled
 
 __all__ = ["MAX_REQUEST_BYTES", "TriggerThread"]
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from unhang.record.calls.ring import Foreign
 from unhang.record.contact import sockets
-from unhang.record.contact.unsignalled import unsignalled
+from unhang.record.unsignalled import unsignalled
 
 __all__ = ["start"]
 

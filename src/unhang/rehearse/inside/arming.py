@@ -13,13 +13,14 @@ from typing import Final
 import torch
 import torch.distributed as dist
 import torch.distributed.distributed_c10d as c10d
+import torch.distributed.tensor._collective_utils as sharding
 
 from unhang.rehearse.inside.devices import replace_cuda
 from unhang.rehearse.inside.group import RehearsedGroup
 from unhang.rehearse.inside.norms import arm_norms
 from unhang.rehearse.inside.store import RehearsedStore
 from unhang.rehearse.inside.works import Desk
-from unhang.rehearse.talking import Foreign
+from unhang.rehearse.matching.talking import Foreign
 
 __all__ = ["arm"]
 
@@ -61,6 +62,7 @@ def arm(desk: Desk, max_steps: int) -> None:
     _replace("_new_process_group_helper", functools.partial(_helper, making))
     _replace("init_process_group", functools.partial(_init, desk))
     _replace("_new_group_with_tag", functools.partial(_new_group, desk))
+    _replace("split_group", functools.partial(_split, desk))
     for name in ("is_nccl_available", "is_gloo_available", "is_backend_available"):
         _replace(name, lambda _real, *_: True)
     if hasattr(c10d, "_maybe_attach_flight_recorder"):  # 2.15: the referee is recorder enough
@@ -80,7 +82,7 @@ def arm(desk: Desk, max_steps: int) -> None:
 
 def _replace(name: str, wrapper: Foreign) -> None:
     """Put a wrapper, which takes the original first, wherever torch.distributed names it."""
-    real = getattr(c10d, name, None) or getattr(dist, name)
+    real = next(filter(None, (getattr(home, name, None) for home in (c10d, dist, sharding))))
 
     @functools.wraps(real)
     def wrapped(*args: Foreign, **kwargs: Foreign) -> Foreign:
@@ -122,6 +124,24 @@ def _new_group(desk: Desk, real: Foreign, *args: Foreign, **kwargs: Foreign) -> 
     if ranks and not alone:
         desk.client.tell("asked", ranks=sorted(ranks), **desk.place())
     return real(*args, **kwargs)
+
+
+def _split(
+    desk: Desk, real: Foreign, parent_pg: Foreign = None, split_ranks: Foreign = None,
+    timeout: Foreign = None, pg_options: Foreign = None, group_desc: Foreign = None,
+    **more: Foreign,
+) -> Foreign:  # fmt: skip
+    """`split_group`: a call of its parent's members, and a group for those of one part."""
+    del real, pg_options, more
+    parent = parent_pg or dist.group.WORLD
+    parent._made("barrier", "split_group", [], []).wait()
+    members = dist.get_process_group_ranks(parent)
+    for part in split_ranks:
+        ranks = [members[each] for each in part]
+        if desk.client.rank in ranks:
+            alone = {"use_local_synchronization": True, "group_desc": group_desc}
+            return dist.new_group(ranks, timeout=timeout, **alone)
+    return None
 
 
 def _init(
@@ -174,13 +194,25 @@ def _arm_meshes() -> None:
     def is_gpu(arg: Foreign) -> bool:
         return isinstance(arg, str) and arg == "cuda"
 
+    _replace("shard_dim_alltoall", _as_on_gpu)
     meshes.DeviceMesh.__init__ = on_cpu(meshes.DeviceMesh.__init__)
     _replace_in(meshes, "init_device_mesh", on_cpu(meshes.init_device_mesh))
 
 
+def _as_on_gpu(
+    real: Foreign, given: Foreign, gather_dim: int, shard_dim: int, mesh: Foreign, mesh_dim: int
+) -> Foreign:
+    """DTensor's exchange of shards: on a mesh of CPUs torch would gather in its place."""
+    kept, mesh._device_type = mesh._device_type, "cuda"
+    try:
+        return real(given, gather_dim, shard_dim, mesh, mesh_dim)
+    finally:
+        mesh._device_type = kept
+
+
 def _arm_wrappers() -> None:
     """DDP and FSDP take no devices by number where there are none."""
-    from torch.distributed.fsdp import FullyShardedDataParallel
+    from torch.distributed.fsdp import FullyShardedDataParallel, _init_utils, api
     from torch.nn.parallel import DistributedDataParallel
 
     real: Foreign = DistributedDataParallel.__init__
@@ -197,8 +229,22 @@ def _arm_wrappers() -> None:
         kwargs["device_id"] = torch.device("cpu")
         sharded(self, module, *args, **kwargs)
 
+    _init_utils._check_module_states_for_sync_module_states = lambda *_: None  # wants GPUs
+    for config in (api.FullStateDictConfig, api.ShardedStateDictConfig):
+        config.__init__ = _not_offloading(config.__init__)
     DistributedDataParallel.__init__ = replicated
     FullyShardedDataParallel.__init__ = on_cpu
+
+
+def _not_offloading(real: Foreign) -> Foreign:
+    """A copy that FSDP takes to the CPU would be none here, and its memory is freed after it."""
+
+    @functools.wraps(real)
+    def made(self: Foreign, *args: Foreign, **kwargs: Foreign) -> None:
+        real(self, *args, **kwargs)
+        self.offload_to_cpu = False
+
+    return made
 
 
 def _stop_after(most: int) -> None:

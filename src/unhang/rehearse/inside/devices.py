@@ -21,7 +21,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._device import DeviceContext
 
 from unhang.rehearse.inside.readings import READS, Readings
-from unhang.rehearse.talking import Foreign
+from unhang.rehearse.matching.talking import Foreign
 
 if TYPE_CHECKING:
     from typing_extensions import Self

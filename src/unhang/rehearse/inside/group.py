@@ -15,7 +15,7 @@ import torch.distributed as dist
 
 from unhang.rehearse.inside.payloads import Tensor
 from unhang.rehearse.inside.works import Desk, RehearsedWork
-from unhang.rehearse.talking import Foreign
+from unhang.rehearse.matching.talking import Foreign
 
 __all__ = ["RehearsedGroup"]
 

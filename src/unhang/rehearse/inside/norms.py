@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from unhang.rehearse.inside.payloads import Tensor
-from unhang.rehearse.talking import Foreign
+from unhang.rehearse.matching.talking import Foreign
 
 __all__ = ["arm_norms"]
 

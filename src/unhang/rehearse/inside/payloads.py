@@ -17,7 +17,7 @@ from typing import Any, Final, TypeAlias
 
 import torch
 
-from unhang.rehearse.talking import Foreign
+from unhang.rehearse.matching.talking import Foreign
 
 __all__ = ["LARGEST", "Sender", "fill", "keep", "plain"]
 

@@ -18,7 +18,7 @@ import torch
 from unhang.rehearse.inside.arming import arm
 from unhang.rehearse.inside.devices import NoDevices
 from unhang.rehearse.inside.works import Desk
-from unhang.rehearse.talking import Foreign, GoneError, RankLine
+from unhang.rehearse.matching.talking import Foreign, GoneError, RankLine
 
 __all__ = ["run"]
 
@@ -72,6 +72,8 @@ _SLEEP_S: Final = 0.05
 """Nothing is slow in a rehearsal: a rank sleeps no longer, however long it wants to."""
 _UNDER_ALL: Final = ("__torch_function__", "ended", "_script", "<lambda>", "__call__")
 """Functions of ours that stand under every line of a script."""
+_AROUND_TORCHS: Final = ("replicated", "on_cpu", "moved")
+"""Functions of ours that call torch's own with other devices: what that raises is torch's."""
 
 
 def _without_ours(failure: BaseException) -> traceback.TracebackException:
@@ -82,7 +84,7 @@ def _without_ours(failure: BaseException) -> traceback.TracebackException:
         each
         for each in whole.stack
         if "runpy" not in each.filename
-        and not (each.name in _UNDER_ALL and each.filename.startswith(here))
+        and not (each.name in (*_UNDER_ALL, *_AROUND_TORCHS) and each.filename.startswith(here))
     ]
     whole.stack = traceback.StackSummary.from_list(kept)
     return whole

@@ -10,7 +10,7 @@ import sys
 from types import FrameType
 from typing import Final
 
-from unhang.rehearse.talking import RankLine
+from unhang.rehearse.matching.talking import RankLine
 
 __all__ = ["READS", "Readings"]
 

@@ -15,7 +15,7 @@ from typing import Any
 import torch.distributed as dist
 
 from unhang.rehearse.inside.works import Desk
-from unhang.rehearse.talking import Foreign
+from unhang.rehearse.matching.talking import Foreign
 
 __all__ = ["RehearsedStore"]
 

@@ -14,7 +14,7 @@ import torch.distributed as dist
 
 from unhang.rehearse.inside.payloads import Sender, Tensor, fill, keep, plain
 from unhang.rehearse.inside.readings import Readings
-from unhang.rehearse.talking import Foreign, RankLine
+from unhang.rehearse.matching.talking import Foreign, RankLine
 
 __all__ = ["Desk", "RehearsedWork"]
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import Final
 
 from unhang.case import Case
 from unhang.casedir.place import Place
 from unhang.catalogue import kind_of
 from unhang.kinds import Trait
 from unhang.report import Finding, RankStatus, Report, Step
-from unhang.wording import fold_ranks, printable, rank_phrase, shell_word
+from unhang.wording import count_of, fold_ranks, printable, rank_phrase, shell_word
 
 __all__ = ["main_finding", "next_steps", "with_steps"]
 
@@ -43,17 +44,71 @@ def next_steps(report: Report, case: Case | None, place: Place) -> tuple[Step, .
     finding = main_finding(report)
     if finding is None or report.status == "healthy":
         return ()
+    again = tuple(_asked_again(report, place))
+    needed = finding.family == "evidence"  # else what did answer shows more
     steps = [
+        *(again if needed else ()),
         *_calls(finding, case, place),
         *_stacks(finding, report, case, place),
         *_log_of(finding, case, place),
         *_checks(finding, report),
+        *(() if needed else again),
+        *_taken_out(report, case),
         *_again(report, place),
     ]
     if kind_of(finding.code) is not None:
         words = ["unhang", "explain", finding.code]
         steps.append(Step(_line(words), "what that means, and what else it could be"))
     return tuple(steps)
+
+
+def _asked_again(report: Report, place: Place) -> Iterator[Step]:
+    """The nodes again that did not answer, where a collection asked them."""
+    missed = [node for node in report.nodes if node.state == "not-reached"]
+    if missed and place.folder and place.folder.isprintable():
+        who = printable(missed[0].node, 60)
+        more = f" and {count_of(len(missed) - 1, 'other node')}" if len(missed) > 1 else ""
+        words = ["unhang", "collect", "--resume", place.folder]
+        yield Step(_line(words), f"asks {who}{more} again; then judge it again")
+
+
+_TAKES_OUT: Final[dict[str, tuple[str, ...]]] = {
+    "slurm": ("scontrol", "update", "NodeName={node}", "State=DRAIN", "Reason=unhang"),
+    "pbs": ("pbsnodes", "-o", "{node}"),
+    "flux": ("flux", "resource", "drain", "{node}", "unhang"),
+}
+"""How clusters are told to start nothing more on a node."""
+
+
+def _taken_out(report: Report, case: Case | None) -> Iterator[Step]:
+    """What keeps the next start off the nodes that the decision is about."""
+    decision = report.decision
+    if decision is None or case is None or not case.cluster:
+        return
+    why = {"bad-node": "the next start leaves it out", "not-reached": "only if it is dead"}
+    if decision.reason not in why:
+        return
+    hosts = [each.id for each in decision.subjects if each.kind == "host" and _is_plain(each.id)]
+    for host in hosts[:_MOST_CULPRITS]:
+        if command := _takes_out(_known_as(host, case), case):
+            yield Step(command, why[decision.reason])
+
+
+def _takes_out(node: str, case: Case) -> str:
+    """The command; of Kubernetes' pods the node is asked for first."""
+    if case.cluster == "kubernetes":
+        where = ["-n", case.namespace] if _is_plain(case.namespace) else []
+        asked = _line(["kubectl", "get", "pod", node, *where, "-o", "jsonpath={.spec.nodeName}"])
+        return f'kubectl cordon "$({asked})"'
+    words = _TAKES_OUT.get(case.cluster, ())
+    return _line([word.format(node=node) for word in words])
+
+
+def _known_as(host: str, case: Case) -> str:
+    """What the cluster calls a host: nodes are asked by that name."""
+    short = host.partition(".")[0]
+    names = [node.node for node in case.nodes if node.node.partition(".")[0] == short]
+    return names[0] if len(names) == 1 and _is_plain(names[0]) else host
 
 
 _MOST_WORDS = 64

@@ -9,6 +9,7 @@ with stacks are asked for last and never waited for. What does not come is said 
 from __future__ import annotations
 
 import json
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -28,6 +29,7 @@ from unhang.model import ProcessSample
 from unhang.rankenv import neighbours_of
 from unhang.rasclient import ask_about
 from unhang.record.contact.client import AskError, ask
+from unhang.record.contact.latest import read_page
 from unhang.record.contact.marks import alive
 from unhang.record.contact.runtime_dir import private_dir
 from unhang.run.incident.collected import Collected, last_words, part_of, told_by
@@ -101,6 +103,7 @@ class Collector:
             ("ras", self._take_ras),
             *([("stacks", self._take_stacks)] if self.stacks else []),
             ("ras again", self._take_ras_again),
+            ("last calls", self._take_pages),
         ):
             if self.in_time():
                 self._guarded(name, step)
@@ -118,7 +121,7 @@ class Collector:
         found = (read_process(rank.member.pid) for rank in self._alive())
         told = (process.environ for process in found if process and process.environ)
         started = {rank for environ in told for rank in neighbours_of(environ)}
-        return not_found(sorted(started - here))
+        return not_found(sorted(started - here), socket.gethostname())
 
     # -------------------------------------------------------------- steps
 
@@ -286,6 +289,17 @@ class Collector:
         if self._asked_ras_s:
             time.sleep(max(self._asked_ras_s[0] + RAS_APART_S - time.monotonic(), 0.0))
             self._take_ras()
+
+    def _take_pages(self) -> None:
+        """The heartbeats of ranks that left no dump: their last calls are in there."""
+        for rank in self.ranks:
+            path = rank.member.mark.heartbeat
+            page = read_page(path) if path and "dump" not in rank.came else b""
+            if page:
+                name = f"dumps/calls/rank_{rank.member.rank}"
+                private_dir((self.case / name).parent)
+                self._save(name, page)
+                rank.came["calls"] = name
 
     def _note_progress(self) -> None:
         """Ranks that have gone on meanwhile: then the job was late, and what was seen is over."""

@@ -20,15 +20,18 @@ from pathlib import Path
 from unhang.casedir.manifest import (
     CASES,
     Ending,
+    LateRun,
     NodePart,
     create_case,
     save_file,
     write_ending,
+    write_late,
     write_part,
 )
 from unhang.casedir.sharing import Announcement, announce, is_being_ended, tell_of_end, without_part
 from unhang.errors import OutputError
 from unhang.model import SlowRank
+from unhang.rankenv import cluster_of, node_of
 from unhang.record.contact.runtime_dir import create_private_dir, private_dir, safe_name
 from unhang.run.child.ranklogs import rank_logs
 from unhang.run.child.speak import without_own_words
@@ -163,6 +166,8 @@ class NodeIncident:
                 **({"slow": asdict(self.what.slow)} if self.what.slow else {}),
             },
             ranks=[*collector.parts(), *collector.not_found()],
+            node=node_of(context.env),
+            cluster=cluster_of(context.env),
             timings_s=collector.timings_s,
             streams=streams,
             notes=collector.notes,
@@ -258,12 +263,25 @@ class NodeIncident:
         """A verdict needs all nodes' parts; one that does not come is not waited for twice."""
         if self.case is None or self._shared is None or self.verdict is not None:
             return
-        deadline = time.monotonic() + OTHERS_S
+        began_s = time.monotonic()
         while missing := without_part(self._shared, self.case):
-            if time.monotonic() > deadline or not self.context.in_time():
+            waited_s = time.monotonic() - began_s
+            if waited_s > OTHERS_S or not self.context.in_time():
                 self.context.say(f"no evidence yet from {', '.join(missing)}: judging without it")
+                self._note_late(missing, waited_s)
                 return
             time.sleep(0.1)
+
+    def _note_late(self, runs: Sequence[str], waited_s: float) -> None:
+        """Let the verdict name the nodes without which it is made."""
+        if self.case is None:
+            return
+        try:
+            for run in runs:
+                host = run.rsplit("-", 2)[0]  # as `unhang.run.identity.run_id` makes it
+                write_late(self.case, run, LateRun(host, round(waited_s, 3)))
+        except OSError as error:
+            self.context.say(f"the manifest of {self.case} was not written: {error.strerror}")
 
     # -------------------------------------------------------------- the place
 

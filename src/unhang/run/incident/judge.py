@@ -7,7 +7,6 @@ its standard output, on which nothing else is printed.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import signal
 import sys
@@ -20,6 +19,7 @@ from unhang._version import __version__
 from unhang.analysis import diagnose
 from unhang.analysis.picture import picture_of
 from unhang.case import Case
+from unhang.casedir.contents import Contents, contents_of
 from unhang.casedir.manifest import save_file
 from unhang.casedir.place import place_in
 from unhang.context.around import with_surroundings
@@ -27,7 +27,6 @@ from unhang.errors import UnhangError
 from unhang.ingest import load
 from unhang.report import Report
 from unhang.run.incident.verdict import Verdict, sent, verdict_of
-from unhang.telltale import REMOVED
 
 __all__ = ["main"]
 
@@ -57,14 +56,14 @@ def _judged(args: argparse.Namespace) -> Verdict:
     folder: Path = args.case
     case = load([folder])
     report = replace(diagnose(case), tool_version=__version__)
-    command = _command_of(folder)
-    place = replace(place_in(folder), command=command)
+    told = contents_of(folder) or Contents()
+    place = replace(place_in(folder), command=told.command)
     report = with_surroundings(reports.with_steps(report, case, place), folder)
     _save(folder, report, case)
     look = reports.Look(args.width, args.color, not args.ascii, full=False)
-    here = replace(place_in(_from_here(folder)), command=command)
+    here = replace(place_in(_from_here(folder)), command=told.command)
     shown = reports.with_steps(report, case, here)
-    return verdict_of(report, reports.render("text", shown, case, look), _looked_at(folder))
+    return verdict_of(report, reports.render("text", shown, case, look), told.looked_at)
 
 
 def _from_here(folder: Path) -> Path:
@@ -73,25 +72,6 @@ def _from_here(folder: Path) -> Path:
         return folder.relative_to(Path.cwd())
     except (ValueError, OSError):
         return folder
-
-
-def _looked_at(case: Path) -> list[tuple[int, int]] | None:
-    """First and last of the ranks that nodes have reported; None where nothing tells."""
-    try:
-        manifest = json.loads((case / "manifest.json").read_text(encoding="utf-8"))
-        return [(int(first), int(last)) for first, last in manifest["looked_at"]]
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-
-
-def _command_of(folder: Path) -> tuple[str, ...]:
-    """The job's command as our own manifest has it; none where a secret was taken out of it."""
-    try:
-        words = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))["job"]["command"]
-        told = tuple(str(word) for word in words)
-    except (OSError, ValueError, KeyError, TypeError):
-        return ()
-    return () if any(REMOVED in word for word in told) else told
 
 
 def _save(folder: Path, report: Report, case: Case) -> None:

@@ -25,10 +25,11 @@ from typing import Any, Final
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from unhang.errors import UsageError
+from unhang.incoming import overlaid, value_of
 from unhang.isolated import python_command
 from unhang.wording import printable
 
-__all__ = ["SCHEMA", "Notifier", "Receiver", "payload_of", "receiver_of"]
+__all__ = ["SCHEMA", "Notifier", "Receiver", "labels_of", "payload_of", "receiver_of"]
 
 SCHEMA: Final = "unhang.notice/1"
 FORMS: Final = ("slack", "pagerduty", "alertmanager", "json")
@@ -155,6 +156,7 @@ class Notifier:
             "job": self.job,
             "time_s": time.time(),
             "text": text,
+            "open": str(self.log.with_name("notified.json")),
         }
         try:
             with self.log.open("ab") as log:
@@ -191,13 +193,23 @@ class Notifier:
 # ------------------------------------------------------------------ the message
 
 
-def payload_of(target: Receiver, notice: Mapping[str, Any]) -> Any:  # noqa: ANN401 - JSON
-    """The JSON that a target takes."""
+def payload_of(
+    target: Receiver, notice: Mapping[str, Any], before: Mapping[str, str] | None = None
+) -> Any:  # noqa: ANN401 - JSON
+    """The JSON that a target takes.
+
+    Args:
+        target: Which.
+        notice: What is told.
+        before: Labels of the alert about the same hang that is open.
+    """
     if target.form == "slack":
         return {"text": _lines(notice)}
     if target.form == "pagerduty":
         return _pagerduty(target.key, notice)
-    return [_alert(notice)] if target.form == "alertmanager" else dict(notice)
+    if target.form == "alertmanager":
+        return _alerts(notice, before or {})
+    return dict(notice)
 
 
 def _lines(notice: Mapping[str, Any]) -> str:
@@ -218,7 +230,7 @@ def _pagerduty(key: str, notice: Mapping[str, Any]) -> dict[str, Any]:
     value: dict[str, Any] = {
         "routing_key": key,
         "event_action": "trigger" if notice["event"] == "verdict" else "resolve",
-        "dedup_key": f"unhang/{notice['job']}/{notice['case']}"[:255],
+        "dedup_key": f"unhang/{notice['job']}/{notice['incident']}"[:255],
     }
     if notice["event"] == "verdict":
         value["payload"] = {
@@ -231,18 +243,37 @@ def _pagerduty(key: str, notice: Mapping[str, Any]) -> dict[str, Any]:
     return value
 
 
-def _alert(notice: Mapping[str, Any]) -> dict[str, Any]:
-    """An alert of Alertmanager's API v2: the same labels end it when the job goes on."""
-    over = notice["event"] == "moves-on"
-    ends_s = notice["time_s"] + (0 if over else ALERT_S)
-    labels = {"alertname": "Unhang", "severity": _severity(notice)}
-    annotations = {name: notice[name] for name in ("summary", "text", "where", "decision", "code")}
-    return {
-        "labels": labels | {name: notice[name] for name in ("job", "case")},
-        "annotations": {name: str(value) for name, value in annotations.items() if value},
-        **({} if over else {"startsAt": _stamp(notice["time_s"])}),
-        "endsAt": _stamp(ends_s),
-    }
+def labels_of(notice: Mapping[str, Any]) -> dict[str, str]:
+    """What an alert is known by, and routed by."""
+    told = {name: str(notice[name]) for name in _LABELS if notice[name]}
+    return {"alertname": "Unhang", "severity": _severity(notice), **told}
+
+
+_LABELS: Final = ("job", "incident", "confidence", "action")
+_ANNOTATIONS: Final = ("summary", "text", "where", "decision", "code", "case")
+
+
+def _alerts(notice: Mapping[str, Any], before: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Alerts of Alertmanager's API v2: a hang has one at a time, and its own labels end it.
+
+    A second look may be surer than the first, so that the alert goes another way: it takes the
+    place of that before.
+    """
+    labels, over = labels_of(notice), notice["event"] == "moves-on"
+    ended = (before or labels) if over else before if before != labels else {}
+    now = _stamp(notice["time_s"])
+    alerts = [_alert(notice, ended, {"endsAt": now})] if ended else []
+    if not over:
+        ends = _stamp(notice["time_s"] + ALERT_S)
+        alerts.append(_alert(notice, labels, {"startsAt": now, "endsAt": ends}))
+    return alerts
+
+
+def _alert(
+    notice: Mapping[str, Any], labels: Mapping[str, str], times: Mapping[str, str]
+) -> dict[str, Any]:
+    told = {name: str(notice[name]) for name in _ANNOTATIONS if notice[name]}
+    return {"labels": dict(labels), "annotations": told, **times}
 
 
 def _stamp(time_s: float) -> str:
@@ -274,6 +305,7 @@ def _notice(order: Mapping[str, Any]) -> dict[str, Any]:
         "time_s": order["time_s"],
         "job": clean["job"],
         "case": clean["name"],
+        "incident": clean["name"],
         "text": clean["text"],
         "status": report.get("status", ""),
         "summary": report.get("summary", ""),
@@ -311,9 +343,41 @@ def _run_of(told: Mapping[str, Any]) -> str:
 # ------------------------------------------------------------------ the process
 
 
-def _send(target: Receiver, notice: Mapping[str, Any], case: str) -> str:
+@dataclass(frozen=True, slots=True)
+class _Open:
+    """What was told of the present hang, in the folder of this run.
+
+    Attributes:
+        incident: Name of its first case.
+        labels: Of the alert that is open.
+    """
+
+    incident: str = ""
+    labels: dict[str, str] = field(default_factory=dict)
+
+
+def _open_at(place: Path) -> _Open:
+    try:
+        return overlaid(_Open(), value_of(place.read_bytes()))[0]
+    except (OSError, ValueError):
+        return _Open()
+
+
+def _keep_open(place: Path, notice: Mapping[str, Any]) -> None:
+    """For the next message about this hang; none follows on that the job moves on."""
+    if notice["event"] == "moves-on":
+        place.unlink(missing_ok=True)
+        return
+    told = {"incident": notice["incident"], "labels": labels_of(notice)}
+    try:
+        place.write_text(json.dumps(told), encoding="utf-8")
+    except OSError as error:
+        print(f"the next message stands by itself: {error.strerror}", file=sys.stderr)  # noqa: T201 - our log
+
+
+def _send(target: Receiver, notice: Mapping[str, Any], case: str, before: Mapping[str, str]) -> str:
     """Take a message to its target; returns why it was not taken, or ""."""
-    data = json.dumps(payload_of(target, notice)).encode()
+    data = json.dumps(payload_of(target, notice, before)).encode()
     if target.form == "command":
         return _run(target.command, data, notice["event"], case)
     why, until = "", time.monotonic() + TARGET_S
@@ -389,10 +453,13 @@ def _run(command: Sequence[str], data: bytes, event: str, case: str) -> str:
 def main() -> int:
     """Send the message that comes on stdin to each of its targets."""
     order = json.loads(sys.stdin.buffer.read())
-    notice = _notice(order)
+    notice, place = _notice(order), Path(order["open"])
+    before = _open_at(place)
+    notice["incident"] = before.incident or notice["incident"]
+    _keep_open(place, notice)
     failed = 0
     for target in map(receiver_of, order["targets"]):
-        if why := _send(target, notice, order["case"]):
+        if why := _send(target, notice, order["case"], before.labels):
             print(f"{target.name} did not take the notification: {why}", file=sys.stderr)  # noqa: T201 - our log
             failed = 1
     return failed

@@ -39,6 +39,8 @@ class Verdict:
         place: Where the culprits of the first cause are in their code, or "".
         unseen: All ranks that its causes name are ranks that no node has reported; or they name no
             rank, and none was reported.
+        confidence: Of its first cause; "" where there is none.
+        host: The one host that has the culprits of its first cause, or "".
         case: The directory that was judged, which the supervisor knows; None where there is none.
     """
 
@@ -53,6 +55,8 @@ class Verdict:
     decision: str = ""
     place: str = ""
     unseen: bool = False
+    confidence: str = ""
+    host: str = ""
     case: Path | None = None
 
     @property
@@ -86,6 +90,8 @@ def verdict_of(
         decision=decision.text if decision else "",
         place=_place(causes[0]) if causes else "",
         unseen=_is_unseen([found.culprits for found in causes], looked_at),
+        confidence=causes[0].confidence if causes else "",
+        host=_host(report, causes[0]) if causes else "",
     )
 
 
@@ -111,6 +117,12 @@ def _place(cause: Finding) -> str:
         return ""
     file, seen = "/".join(site.file.split("/")[-2:]), "last seen " if site.after else ""
     return f"{rank_phrase(site.ranks)} {seen}at {file}:{site.line}"
+
+
+def _host(report: Report, cause: Finding) -> str:
+    culprits = frozenset(cause.culprits)
+    hosts = {each.host for each in report.ranks if each.rank in culprits}
+    return hosts.pop() if len(hosts) == 1 else ""
 
 
 def _is_unseen(

@@ -33,8 +33,9 @@ class RankNow:
         per_s: How fast it has grown of late; None on the first look.
         behind: How many fewer than the middle of all ranks; 0 for those that are not.
         waiting: A call of it is pending; None where it cannot be told.
-        where: Its last call and the line from which it was made.
-        quiet_s: Since the program's last sign of life; None where there was none.
+        where: Its last call and the line from which it was made; or where its code was seen last.
+        quiet_s: Since the program's last sign of life, or since a look saw a call end that was
+            made from C++; None where there was none.
         late: In how many of the last looks others of one of its groups waited for it, in percent;
             None before there were enough.
     """
@@ -96,6 +97,7 @@ class Looker:
     job: str = ""
     _seen: dict[tuple[str, object], list[tuple[float, int]]] = field(default_factory=dict)
     _late: dict[tuple[str, int], deque[bool]] = field(default_factory=dict)
+    _moves: dict[tuple[str, int], tuple[int, float | None]] = field(default_factory=dict)
 
     def look(self, now_s: float | None = None) -> list[JobNow]:
         """All jobs of this user that run here now, or lately did."""
@@ -133,7 +135,7 @@ class Looker:
                 behind=max(middle - done[mark.pid], 0),
                 waiting=is_waiting(beat),
                 where=_where(beat),
-                quiet_s=_quiet(beat, now),
+                quiet_s=_quiet(beat, now, self._moved(name, mark.pid, done[mark.pid], now)),
                 step=beat.step if beat else None,
                 late=self._lateness(name, mark.pid, awaited=mark.rank in awaited),
             )
@@ -165,6 +167,12 @@ class Looker:
         seen.append(awaited)
         return round(100 * sum(seen) / len(seen)) if len(seen) >= _FEW_LOOKS else None
 
+    def _moved(self, job: str, pid: int, finished: int, now: float) -> float | None:
+        """When a look first saw what has finished by now; None where it was so at the first."""
+        last, moved_s = self._moves.get((job, pid), (finished, None))
+        self._moves[job, pid] = (finished, moved_s if last == finished else now)
+        return self._moves[job, pid][1]
+
     def _rate(self, job: str, whose: object, finished: int, now: float) -> float | None:
         seen = self._seen.setdefault((job, whose), [])
         seen.append((now, finished))
@@ -182,13 +190,16 @@ def behind(members: Mapping[int, GroupBeat]) -> tuple[int, ...]:
 
 
 def _where(beat: Heartbeat | None) -> str:
-    if beat is None or not beat.op:
+    """The last call through Python; of calls from C++ alone, as DDP's, the line last seen."""
+    if beat is None:
         return ""
-    place = f" at {beat.file}:{beat.line}" if beat.line else ""
-    return f"{beat.op}{place}"
+    if beat.op:
+        return f"{beat.op} at {beat.file}:{beat.line}" if beat.line else beat.op
+    return f"code at {beat.seen_file}:{beat.seen_line}" if beat.seen_line else ""
 
 
-def _quiet(beat: Heartbeat | None, now: float) -> float | None:
-    if beat is None or not beat.last_ns:
-        return None
-    return round(max(now - beat.last_ns / 1e9, 0.0), 1)
+def _quiet(beat: Heartbeat | None, now: float, moved_s: float | None) -> float | None:
+    signs = [moved_s] if moved_s is not None else []
+    if beat is not None and beat.last_ns:
+        signs.append(beat.last_ns / 1e9)
+    return round(max(now - max(signs), 0.0), 1) if signs else None

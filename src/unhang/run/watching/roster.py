@@ -17,7 +17,7 @@ from unhang.collect.processes import Process, ProcessTable, read_processes
 from unhang.collect.ranks import find_ranks, is_launcher
 from unhang.model import MemoryKill
 from unhang.record.contact.heartbeat import TICK_S, Heartbeat, read_heartbeat
-from unhang.record.contact.marks import Mark, alive, read_marks
+from unhang.record.contact.marks import Mark, alive, is_of_here, read_marks
 from unhang.run.watching.memory import MemoryCounts
 from unhang.run.watching.moving import Movement
 from unhang.run.watching.newborn import BEFORE, STARTING, TRACKERS, Newborns
@@ -129,7 +129,8 @@ class Roster:
 
         `statuses` tells how processes ended whose end somebody else has seen.
         """
-        marks = [mark for mark in read_marks(self.job) if mark.run == self.run]
+        # Whether others live cannot be seen, so they have not gone either.
+        marks = [m for m in read_marks(self.job) if m.run == self.run and is_of_here(m)]
         found = [member for mark in marks if (member := member_of(mark)) is not None]
         outsiders = self._outsiders.search(marks, time.monotonic(), anew=self._renewed)
         found += [WatchedRank(o.mark, o.rank, certain=True, unarmed=o.why) for o in outsiders]

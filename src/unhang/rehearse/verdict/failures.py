@@ -14,7 +14,8 @@ from typing import Final
 from unhang.analysis.words.decisions import sentence
 from unhang.logs.rules.known import UNHANDLED_EXCEPTION
 from unhang.model import Frame
-from unhang.rehearse.referee import LivingRank, Referee
+from unhang.rehearse.matching.parties import LivingRank
+from unhang.rehearse.matching.referee import Referee
 from unhang.report import Decision, Finding, RankStatus, Report, Site
 from unhang.stacks.ownership import user_frame
 from unhang.wording import printable, rank_phrase

@@ -6,7 +6,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Iterator
 from typing import Any
 
-from unhang.rehearse.talking import Foreign, Message
+from unhang.rehearse.matching.talking import Foreign, Message
 
 __all__ = ["SharedKeys"]
 

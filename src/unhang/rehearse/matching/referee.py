@@ -12,122 +12,22 @@ meet by order, Gloo's by tag. Refused: time-outs, and hosts of NCCL that run ahe
 from __future__ import annotations
 
 import time
-from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Final, TypeAlias
+from dataclasses import dataclass
+from typing import Any
 
-from unhang.rehearse.agreement import MemberMeeting, PairChannel, agree
-from unhang.rehearse.issue import Issue, IssueSite
-from unhang.rehearse.keys import SharedKeys
-from unhang.rehearse.talking import Message
+from unhang.rehearse.matching.encounters import Encounters, issue_of
+from unhang.rehearse.matching.keys import SharedKeys
+from unhang.rehearse.matching.parties import (
+    Frames,
+    LivingRank,
+    MadeCall,
+    OneLaunch,
+    RankGroup,
+    Waiter,
+)
+from unhang.rehearse.matching.talking import Message
 
-__all__ = ["LivingRank", "MadeCall", "RankGroup", "Referee", "unpaired"]
-
-Frames: TypeAlias = tuple[tuple[str, str, int], ...]
-Waiter: TypeAlias = int
-"""A connection's number."""
-
-_NOWHERE: Final = IssueSite("", "", 0)
-
-
-@dataclass(slots=True, eq=False)
-class OneLaunch:
-    """Calls that end together, as a batch of sends and receives does on NCCL.
-
-    Attributes:
-        closed: No call joins it any more.
-    """
-
-    calls: list[MadeCall] = field(default_factory=list)
-    closed: bool = False
-
-    def has_met(self) -> bool:
-        """Whether all of it may end."""
-        return self.closed and all(call.met_ns for call in self.calls)
-
-
-@dataclass(slots=True, eq=False)
-class MadeCall:
-    """One call of one rank, and what became of it.
-
-    Attributes:
-        told: As the rank told it.
-        met_ns, ended_ns: When its partners were there, and when it ended: later in a batch, which
-            ends as one. 0 for not yet.
-        seq, p2p_seq, op_id: Numbers in its group, as torch's recorder counts.
-        senders: Calls whose values it takes, in the order of the group; None where none came.
-        takers: How many still have to take its values.
-    """
-
-    process: LivingRank
-    circle: RankGroup
-    told: Message
-    frames: Frames
-    issue: Issue
-    seq: int
-    p2p_seq: int
-    op_id: int
-    created_ns: int
-    launch: OneLaunch
-    met_ns: int = 0
-    ended_ns: int = 0
-    senders: list[MadeCall | None] = field(default_factory=list)
-    takers: int = 0
-    source: int = -1
-
-    @property
-    def number(self) -> int:
-        """The how manieth of its process."""
-        return int(self.told["number"])
-
-
-@dataclass(slots=True, eq=False)
-class RankGroup:
-    """A process group, by name and members: ranks that disagree about these never meet."""
-
-    number: int
-    name: str
-    description: str
-    ranks: tuple[int, ...]
-    backend: str
-    timeout_ms: int
-    counters: dict[int, list[int]] = field(default_factory=dict)
-    meetings: dict[int, MemberMeeting] = field(default_factory=dict)
-    apart: list[MadeCall] = field(default_factory=list)
-
-
-@dataclass(slots=True, eq=False)
-class LivingRank:
-    """One rank, or the launcher of some.
-
-    Attributes:
-        alive: It has said that it is there: a process that only tells its end is no rank of a job
-            that has started its ranks itself.
-        waits: What its main thread waits for: calls, or the keys of a store.
-        place: Where it waits.
-        asked: Groups that it called `new_group` for: members, and where.
-        polls: It asks again and again whether a call has ended, and does nothing else.
-        code: Its exit code; None while it runs.
-    """
-
-    pid: int
-    rank: int
-    main: Waiter = -1
-    joined: bool = False
-    launcher: bool = False
-    waits: str = ""
-    place: Frames = ()
-    polls: bool = False
-    code: int | None = None
-    error: str = ""
-    error_frames: Frames = ()
-    ended_ns: int = 0
-    calls: dict[int, MadeCall] = field(default_factory=dict)
-    stacks: dict[tuple[Waiter, int], Frames] = field(default_factory=dict)
-    batches: dict[int, OneLaunch] = field(default_factory=dict)
-    groups: list[RankGroup] = field(default_factory=list)
-    asked: list[tuple[tuple[int, ...], Frames]] = field(default_factory=list)
+__all__ = ["Referee", "RehearsalEnd"]
 
 
 class Referee:
@@ -137,13 +37,12 @@ class Referee:
         self.world = ranks
         self.processes: dict[int, LivingRank] = {}
         self.circles: dict[str, RankGroup] = {}
-        self.channels: dict[tuple[object, ...], PairChannel] = defaultdict(PairChannel)
         self.keys = SharedKeys()
         self.answers: list[tuple[Waiter, Message]] = []
         self.unreal: list[MadeCall] = []
         self.reads: dict[tuple[str, int], str] = {}
         self.spent: list[tuple[int, int, int]] = []
-        self.met = 0
+        self.encounters = Encounters(self._launch_ended)
         self._threads: dict[Waiter, LivingRank] = {}
         self._waiting: dict[Waiter, tuple[LivingRank, MadeCall]] = {}
 
@@ -239,7 +138,7 @@ class Referee:
         counter = circle.counters.setdefault(process.rank, [0, 0, 0])
         counter[1 if p2p else 0] += 1
         counter[2] += 1
-        issue = _issue(circle, message, frames)
+        issue = issue_of(circle, message, frames)
         seq, p2p_seq, op_id = counter
         launch = OneLaunch(closed=True)
         if message["batch"] >= 0:
@@ -249,16 +148,13 @@ class Referee:
         )
         launch.calls.append(call)
         process.calls[call.number] = call
-        if p2p:
-            self._post(call)
-        else:
-            self._meet(call)
+        self.encounters.come(call)
 
     def _on_closed(self, waiter: Waiter, process: LivingRank, message: Message) -> None:
         del waiter
         launch = process.batches.pop(message["batch"])
         launch.closed = True
-        self._end_if_met(launch)
+        self.encounters.end_if_met(launch)
 
     def _stack(self, waiter: Waiter, process: LivingRank, message: Message) -> Frames:
         key = (waiter, int(message["stack"]))
@@ -266,70 +162,8 @@ class Referee:
             process.stacks[key] = _frames(message["frames"])
         return process.stacks[key]
 
-    def _meet(self, call: MadeCall) -> None:
-        circle, rank = call.circle, call.process.rank
-        meeting = circle.meetings.setdefault(call.seq, MemberMeeting(circle.ranks))
-        leaving = meeting.arrive(rank, call.issue, 0.0, call)
-        if len(meeting.arrived) == len(meeting.members):
-            calls = [each for each in self._members(meeting) if each is not None]
-            if not agree([each.issue for each in calls]) or unpaired(calls):
-                circle.apart = circle.apart or calls
-            del circle.meetings[call.seq]
-        if circle.apart:
-            return  # in its group nothing moves behind a call about which its members disagree
-        for other, _ in leaving:
-            self._ends(other, self._members(meeting))
-
-    def _members(self, meeting: MemberMeeting) -> list[MadeCall | None]:
-        there = meeting.arrived
-        return [there[rank][2] if rank in there else None for rank in meeting.members]
-
-    def _post(self, call: MadeCall) -> None:
-        issue, circle, me = call.issue, call.circle, call.process.rank
-        tag = call.told["tag"] if circle.backend == "gloo" else 0
-        if issue.peer < 0:
-            first = self._from_any(call, tag)
-            if first is None:
-                self.channels[circle.number, "any", me, tag].receives.append((issue, call))
-                return
-            issue = first
-        sends = issue.op == "send"
-        source, target = (me, issue.peer) if sends else (issue.peer, me)
-        channel = self.channels[circle.number, source, target, tag]
-        waiting = self.channels[circle.number, "any", target, tag].receives
-        if sends and waiting and not channel.receives:
-            _, other = waiting.popleft()
-            self._passes(call, other)
-            return
-        for other in channel.post(issue, call):
-            self._passes(*((call, other) if sends else (other, call)))
-
-    def _from_any(self, call: MadeCall, tag: int) -> Issue | None:
-        """A receive from any rank, as one from the first that sends already."""
-        for source in call.circle.ranks:
-            channel = self.channels[call.circle.number, source, call.process.rank, tag]
-            if channel.sends:
-                return replace(call.issue, peer=source)
-        return None
-
-    def _passes(self, send: MadeCall, receive: MadeCall) -> None:
-        receive.source = receive.circle.ranks.index(send.process.rank)
-        self._ends(send, [])
-        self._ends(receive, [send])
-
-    def _ends(self, call: MadeCall, senders: list[MadeCall | None]) -> None:
-        """The partners of a call are there; it ends with all of its launch."""
-        self.met += 1
-        call.met_ns = time.time_ns()
-        call.senders = senders
-        self._end_if_met(call.launch)
-
-    def _end_if_met(self, launch: OneLaunch) -> None:
-        """End calls, and let the threads that wait for them hear of it."""
-        if not launch.has_met():
-            return
-        for call in launch.calls:
-            call.ended_ns = time.time_ns()
+    def _launch_ended(self, launch: OneLaunch) -> None:
+        """Let the threads that wait for its calls hear of it."""
         for waiter, (_, awaited) in list(self._waiting.items()):
             if awaited.launch is launch:
                 self._answer_wait(waiter, awaited)
@@ -419,43 +253,32 @@ class Referee:
         threads = [w for w in self._threads if w not in mains and w not in self._waiting]
         return bool(threads) or any(p.polls for p in self.ranks.values())
 
+    @property
+    def met(self) -> int:
+        """How many calls had their partners."""
+        return self.encounters.met
+
     def calls(self) -> int:
         """How many calls were made."""
         return sum(len(p.calls) for p in self.processes.values())
 
 
-def unpaired(calls: Sequence[MadeCall]) -> list[tuple[int, int]]:
-    """Giver and taker, by places in the group, that disagree about how much passes between them."""
-    gives, takes = ([call.told[side] for call in calls] for side in ("gives", "takes"))
-    places = range(len(calls))
-    if any(len(each) != len(calls) for each in (*gives, *takes)):
-        return []
-    return [(i, j) for i in places for j in places if gives[i][j] != takes[j][i]]
+@dataclass(slots=True)
+class RehearsalEnd:
+    """What became of a rehearsal.
+
+    Attributes:
+        referee: Every call, and who waits for what.
+        end: "over" where every rank ended, "stuck" where none can move, "late" at the time limit.
+        torch: The version that ran.
+        seconds: How long it took.
+    """
+
+    referee: Referee
+    end: str
+    torch: str = ""
+    seconds: float = 0.0
 
 
 def _frames(rows: list[Any]) -> Frames:
     return tuple((str(name), str(file), int(line)) for name, file, line in rows)
-
-
-def _issue(circle: RankGroup, told: Message, frames: Frames) -> Issue:
-    """A call as the rules see it; ranks are those of the job."""
-    ranks, p2p = circle.ranks, told["peer"] >= 0
-    function, file, line = frames[0] if frames else ("", "", 0)
-    inputs = tuple(tuple(shape) for shape in told["inputs"])
-    outputs = tuple(tuple(shape) for shape in told["outputs"])
-    dtypes = told["dtypes"] or told["output_dtypes"]
-    sizes = inputs or outputs
-    uneven = told["kind"] == "all_gather" and circle.backend == "nccl" and len(set(outputs)) > 1
-    return Issue(
-        circle.number,
-        told["op"],
-        sizes if p2p else inputs,
-        sizes if p2p else outputs,
-        IssueSite(function, file, line) if frames else _NOWHERE,
-        dtype=dtypes[0] if dtypes else "",
-        peer=ranks[told["peer"]] if p2p and told["peer"] < len(ranks) else -1,
-        root=ranks[told["root"]] if told["root"] >= 0 else -1,
-        sync=told["sync"],
-        reduction=told["reduction"],
-        uneven=uneven,
-    )

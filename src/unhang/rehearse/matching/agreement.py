@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any, TypeAlias
 
-from unhang.rehearse.issue import Bundle, Issue, Shapes
+from unhang.rehearse.matching.issue import Bundle, Issue, Shapes
 
 __all__ = ["MemberMeeting", "PairChannel", "agree"]
 

@@ -2,17 +2,21 @@
 
 Where one of two ranks saves under a condition, neither side is in the majority. But the line of
 one is a line that the other never came to, and the line of the other is one that both have made
-calls at: the first has turned off the common way.
+calls at: the first has turned off the common way. And where the job has more ranks than the group,
+one side makes its calls line by line as all of these do, and the other does not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import functools
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Final, TypeAlias
 
 from unhang.model import Frame
-from unhang.rehearse.referee import Frames, LivingRank, Referee
+from unhang.rehearse.matching.parties import Frames, LivingRank
+from unhang.rehearse.matching.referee import Referee
+from unhang.rehearse.verdict.conditions import conditions_of
 from unhang.report import Finding, Site
 from unhang.stacks.ownership import is_library
 from unhang.wording import rank_phrase
@@ -20,17 +24,24 @@ from unhang.wording import rank_phrase
 __all__ = ["with_odd_side"]
 
 _Way: TypeAlias = tuple[tuple[str, str, int], ...]
+_Words: TypeAlias = Callable[[Sequence[int], Sequence[int]], str]
 _SIDES: Final = 2
+_ALWAYS: Final = frozenset({"__name__ == '__main__'"})
+_ENOUGH: Final = 2
+"""Ranks outside of a group that show its way: one may be odd itself."""
 
 
 def with_odd_side(finding: Finding, referee: Referee) -> Finding:
     """A disagreement of two sides without a culprit, with the side that turned off, if one did."""
     sides = _sides(finding, referee)
-    odd = (
-        [mine for mine, theirs in (sides, sides[::-1]) if _turned_off(mine, theirs)]
-        if sides
-        else []
-    )
+    if not sides:
+        return finding
+    others = _outside(sides, referee)
+    odd = _odd(sides, lambda mine, theirs: _left(mine, others) and _keeps(theirs, others))
+    evidence: _Words = functools.partial(_among, [process.rank for process in others])
+    if len(others) < _ENOUGH or not odd:
+        odd = _odd(sides, lambda mine, theirs: _turned_off(mine, [*theirs, *others]))
+        evidence = _evidence
     if len(odd) != 1:
         return finding
     ranks = tuple(process.rank for process in odd[0])
@@ -46,7 +57,7 @@ def with_odd_side(finding: Finding, referee: Referee) -> Finding:
             replace(call, role="culprit" if set(call.ranks) & set(ranks) else "victim")
             for call in finding.calls
         ),
-        evidence=(_evidence(ranks, victims), *finding.evidence),
+        evidence=(evidence(ranks, victims), *finding.evidence),
     )
 
 
@@ -59,6 +70,32 @@ def _sides(finding: Finding, referee: Referee) -> list[list[LivingRank]]:
     return sides if alike else []
 
 
+def _odd(
+    sides: list[list[LivingRank]], is_odd: Callable[[list[LivingRank], list[LivingRank]], bool]
+) -> list[list[LivingRank]]:
+    return [mine for mine, theirs in (sides, sides[::-1]) if is_odd(mine, theirs)]
+
+
+def _outside(sides: list[list[LivingRank]], referee: Referee) -> list[LivingRank]:
+    """Ranks of the job that are on no side, and have made calls."""
+    inside = {process.rank for side in sides for process in side}
+    return [p for rank, p in referee.ranks.items() if rank not in inside and p.calls]
+
+
+def _keeps(side: list[LivingRank], others: list[LivingRank]) -> bool:
+    """Whether its calls are those of the others, line by line, as far as both went."""
+    return all(_same_so_far(p, other) for p in side for other in others)
+
+
+def _left(side: list[LivingRank], others: list[LivingRank]) -> bool:
+    """Whether its calls have left the lines of every other rank."""
+    return not any(_same_so_far(p, other) for p in side for other in others)
+
+
+def _same_so_far(one: LivingRank, other: LivingRank) -> bool:
+    return all(a == b for a, b in zip(_ways(one), _ways(other), strict=False))
+
+
 def _turned_off(mine: list[LivingRank], theirs: list[LivingRank]) -> bool:
     """Whether one side stands where the other never was, and the other where both have been."""
     my_ways, their_ways = ({_ways(p)[-1] for p in side if p.calls} for side in (mine, theirs))
@@ -68,7 +105,14 @@ def _turned_off(mine: list[LivingRank], theirs: list[LivingRank]) -> bool:
         bool(my_ways and their_ways)
         and all(their_ways <= before for before in before_mine)
         and not any(my_ways & before for before in before_theirs)
+        and any(map(_may_be_left_out, my_ways))
     )
+
+
+def _may_be_left_out(way: _Way) -> bool:
+    """Whether a way stands under a condition: a line that stands under none is one to come to."""
+    found = [conditions_of(file, line) for _, file, line in way]
+    return any(each is None or set(each) - _ALWAYS for each in found)
 
 
 def _ways(process: LivingRank) -> list[_Way]:
@@ -83,6 +127,12 @@ def _own(frames: Frames) -> _Way:
 def _evidence(odd: Sequence[int], others: Sequence[int]) -> str:
     who = f"{rank_phrase(odd).capitalize()} came to a line at which {rank_phrase(others)} made no"
     return f"{who} call; before it, both sides had made calls at the line of the other."
+
+
+def _among(others: Sequence[int], odd: Sequence[int], victims: Sequence[int]) -> str:
+    who = rank_phrase(victims).capitalize()
+    text = f"{who} made calls line by line as {rank_phrase(others)} did, outside of this group; "
+    return f"{text}{rank_phrase(odd)} left these lines."
 
 
 def _with_role(site: Site, culprits: Iterable[int]) -> Site:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import linecache
 import re
+import signal
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -18,17 +19,18 @@ from unhang.analysis.words.decisions import sentence
 from unhang.errors import ToolError
 from unhang.kinds import INSUFFICIENT_EVIDENCE
 from unhang.model import Frame, Note
-from unhang.rehearse.failures import with_failures
-from unhang.rehearse.oddside import with_odd_side
-from unhang.rehearse.referee import Referee
-from unhang.rehearse.server import RehearsalEnd
+from unhang.rehearse.matching.referee import Referee, RehearsalEnd
+from unhang.rehearse.verdict.failures import with_failures
+from unhang.rehearse.verdict.grouping import with_groups_made
+from unhang.rehearse.verdict.oddside import with_odd_side
+from unhang.rehearse.verdict.parting import with_parting
 from unhang.report import Decision, Finding, Reason, Report, Subject
 from unhang.stacks.ownership import is_library, user_frame
 from unhang.wording import count_of, printable, rank_phrase
 
 __all__ = ["judged"]
 
-_OURS: Final = str(Path(__file__).parent)
+_OURS: Final = str(Path(__file__).parents[1])
 _SOURCE: Final = "rehearsal"
 _LAST: Final = 4096
 _LACKS: Final = re.compile(
@@ -40,6 +42,11 @@ _LACKS: Final = re.compile(
     re.DOTALL,
 )
 """Errors of a script that is right, on a machine without GPUs or its packages."""
+_CRASHES: Final = {
+    128 + number: number.name
+    for number in (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGKILL)
+}
+"""Exit codes of ranks that no script asks for."""
 _MAKES_GROUPS: Final = ("_helper", "group")
 """Functions of ours in which torch makes a group of ours: what fails below is no script's."""
 
@@ -63,6 +70,10 @@ def judged(report: Report, outcome: RehearsalEnd, steps: int, logs: Path) -> Rep
     failed = with_failures(report, outcome.referee)
     if failed is not report:
         return failed
+    return with_groups_made(_judged(report, outcome, logs), outcome.referee)
+
+
+def _judged(report: Report, outcome: RehearsalEnd, logs: Path) -> Report:
     if report.status == "problem":
         referee = outcome.referee
         return _of_program(_with_words(_with_ends(report, referee), referee, logs), referee)
@@ -72,6 +83,12 @@ def judged(report: Report, outcome: RehearsalEnd, steps: int, logs: Path) -> Rep
 def _check(referee: Referee) -> None:
     """A failure in our own part says nothing about the script."""
     for process in referee.ranks.values():
+        if process.code in _CRASHES:
+            raise ToolError(
+                f"rank {process.rank} was ended by {_CRASHES[process.code]}, in compiled code or "
+                "for want of memory: how its script goes on is not known",
+                "With --case DIR its log is kept. A smaller model takes less memory.",
+            )
         if process.error and not process.error_frames:
             raise ToolError(
                 f"rank {process.rank} failed outside of its script: {process.error}",
@@ -212,7 +229,9 @@ def _of_program(report: Report, referee: Referee) -> Report:
     decision = report.decision
     if decision is None or not report.causes:
         return report
-    findings = tuple(_not_late(with_odd_side(each, referee)) for each in report.findings)
+    findings = tuple(
+        with_parting(_not_late(with_odd_side(each, referee)), referee) for each in report.findings
+    )
     decision = replace(decision, confidence=findings[0].confidence)
     if decision.action != "fix-code":
         reason: Reason = "deadlock" if findings[0].family == "deadlock" else "wrong-calls"
@@ -272,7 +291,16 @@ def _with_end(finding: Finding, ended: set[int], referee: Referee) -> Finding:
     if inside and absent <= ended and len(inside) < len(absent):
         return _turned(finding, sorted(inside), sorted(absent))
     gone = sorted(set(finding.culprits) & ended)
-    return replace(finding, evidence=(_came_to_end(gone), *finding.evidence)) if gone else finding
+    words = [_came_to_end(gone)] if gone else list(_awaited(finding.culprits, referee))
+    return replace(finding, evidence=(*words, *finding.evidence))
+
+
+def _awaited(ranks: Sequence[int], referee: Referee) -> Iterator[str]:
+    """Of ranks that wait for a key of a store: for which, and that none has set it."""
+    waits = {rank: referee.ranks[rank].waits for rank in ranks if rank in referee.ranks}
+    for key in sorted({text for text in waits.values() if text.startswith("key ")}):
+        who = rank_phrase([rank for rank, text in waits.items() if text == key]).capitalize()
+        yield f"{who} waited for the {printable(key)} of a store, which no rank has set."
 
 
 def _members(finding: Finding, referee: Referee) -> set[int]:

@@ -1,0 +1,1 @@
+"""What ranks of a rehearsal say, and who of them meets whom."""

@@ -1,0 +1,1 @@
+"""What a rehearsal knows beyond its dumps, put to the report that the analysis makes of them."""
