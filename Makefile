@@ -16,7 +16,7 @@ WATCHED := torch|accelerate|transformers|lightning|ray|deepspeed
 DOCS := .venv-docs
 DOCS_DEPS := $(DOCS)/.installed
 
-.PHONY: help demo demo-live setup test lint bench fuzz parts prove wheel wheel-aarch64 clean debian native setup-nccl test-nccl setup-nccl-newest test-nccl-newest test-frameworks test-newest docs coverage release
+.PHONY: help demo demo-live setup test check lint bench fuzz fuzz-native parts prove wheel wheel-aarch64 clean debian native setup-nccl test-nccl setup-nccl-newest test-nccl-newest test-frameworks test-newest docs coverage release
 
 help:
 	@echo "make demo       install into .venv and diagnose a captured hang (no torch needed)"
@@ -25,9 +25,11 @@ help:
 	@echo "make test-nccl-newest  the same on torch 2.15, where nccl is ProcessGroupNCCL2 (0.5 GB)"
 	@echo "make test-frameworks  real jobs of accelerate, Trainer, Lightning, Ray Train and others (0.9 GB)"
 	@echo "make test-newest  the same with the newest of each, what changed, then test-nccl-newest (4 GB)"
+	@echo "make check      lint, and the quick unit tests: about a minute on two cores"
 	@echo "make lint       ruff, mypy --strict"
 	@echo "make demo-live  hang a real job on this machine and see the verdict (installs torch first)"
-	@echo "make fuzz       a million spoilt dumps through both decoders; N=... for another number"
+	@echo "make fuzz       a million spoilt dumps through both decoders, 100,000 other files; N=... for another number"
+	@echo "make fuzz-native  the compiled decoder under the address sanitizer (Rust's nightly toolchain)"
 	@echo "make parts      verdicts from parts against those from dumps, on every capture and case"
 	@echo "make native     build the compiled decoder and recorder (Rust) into this checkout"
 	@echo "make wheel      build the wheels and try each in a fresh environment"
@@ -71,6 +73,15 @@ lint: $(TEST_DEPS)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# Unit tests but those that try thousands of inputs, read whole corpora or the largest cases.
+SLOWEST := ingest/test_ingest_native.py ingest/test_ingest_parts.py ingest/test_ingest_versions.py \
+	ingest/test_ingest_hostile.py analysis/test_analysis_properties.py analysis/test_analysis_many_groups.py \
+	analysis/test_analysis_reports.py analysis/test_picture.py lab/test_lab_layout.py lab/test_lab_prove.py \
+	lab/test_lab_commands.py logs/test_log_reality.py
+
+check: lint
+	$(BIN)/python -m pytest -q -n 2 tests/unit $(addprefix --ignore=tests/unit/,$(SLOWEST)) $(ARGS)
 
 # Most of the suite waits for jobs that hang: three at a time keep two cores busy.
 test: $(TEST_DEPS) native
@@ -117,6 +128,10 @@ test-newest:
 
 fuzz: $(TEST_DEPS) native
 	$(BIN)/python tests/fuzz/decoders.py --count $(or $(N),1000000)
+	$(BIN)/python tests/fuzz/beside.py --count $(or $(N),100000)
+
+fuzz-native: $(TEST_DEPS) native
+	$(BIN)/python tests/fuzz/native.py --count $(or $(N),50000)
 
 parts: $(TEST_DEPS) native
 	$(BIN)/python tests/fuzz/parts.py $(ARGS)

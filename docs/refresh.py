@@ -304,6 +304,15 @@ def refreshed(text: str) -> str:
     return BLOCK.sub(lambda found: f"{found[1]}{made(found[2])}{found[3]}", text)
 
 
+def picture(_: str) -> str:
+    """The README's terminal: the same captured hang, without what leads further."""
+    from terminal import terminal
+
+    lines = verdict().strip("`\n").splitlines()
+    end = next(n for n, line in enumerate(lines) if line.startswith("  next"))
+    return terminal(lines[:end], "unhang diagnose names the rank, the call and the line of a hang")
+
+
 def log_rules(_: str) -> str:
     """The table of log rules that the product reads, from the rows that people write."""
     from lab.rules.rows import as_json
@@ -371,6 +380,7 @@ def made_files() -> Iterator[tuple[Path, Callable[[str], str]]]:
     pages = {DOCS / "codes" / f"{kind.code}.md": (kind, text) for kind, text in declared.items()}
     for path, (kind, text) in pages.items():
         yield path, partial(kind_page, kind=kind, text=text)
+    yield DOCS / "images" / "hang.svg", picture
     for path in [ROOT / "README.md", *sorted({*DOCS.rglob("*.md")} - {*pages})]:
         yield path, refreshed
 

@@ -1,4 +1,4 @@
-"""The doctor's checks: what is looked at, why it matters, and what to do where it fails.
+"""The doctor's checks: what each one inspects, why it matters, and what to do if it fails.
 
 Each is a row and a kind of finding (`Check.kind`). A code belongs to one check for ever. The rows
 stand apart from the checks themselves (`unhang.doctor`), so that whoever reads a saved report knows
@@ -50,33 +50,33 @@ class Check:
 # fmt: off
 SETTINGS_CONTRADICT: Final = Check(
     "UH801", "settings-contradict", "env", "environment",
-    "Two settings that exclude each other make one of them silently ignored.",
-    "Keep the one that you mean and unset the other.",
+    "Two settings exclude each other: one of them is silently ignored.",
+    "Keep one and unset the other.",
 )
 SETTING_UNKNOWN: Final = Check(
     "UH802", "setting-unknown", "env", "environment",
-    "A misspelt variable has no effect, and nothing says so.",
+    "A misspelt variable has no effect, and no library warns.",
     "Correct the name, or unset it.",
 )
 SETTING_DEPRECATED: Final = Check(
     "UH803", "setting-deprecated", "env", "environment",
-    "An old name works until the next version drops it.",
+    "The next version may drop the old name.",
     "Use the new name.",
 )
 RECORDER_SWITCHED_OFF: Final = Check(
     "UH804", "recorder-switched-off", "env", "evidence",
-    "Without the Flight Recorder a hang leaves nothing to read.",
+    "Without the Flight Recorder a hang leaves no dump to read.",
     "Unset the variable, set it to 2000, or start the job with unhang run.",
 )
 OPEN_FILES_LOW: Final = Check(
     "UH805", "open-files-low", "env", "environment",
-    "NCCL opens many sockets and files per peer; a low limit ends in 'Too many open files'.",
-    "ulimit -n 65536 in the shell that launches.",
+    "NCCL opens many sockets and files per peer; a low limit causes 'Too many open files'.",
+    "Run ulimit -n 65536 in the shell that launches.",
 )
 LOCKED_MEMORY_LOW: Final = Check(
     "UH806", "locked-memory-low", "env", "environment",
-    "RDMA registers memory as locked; a low limit fails at start-up.",
-    "ulimit -l unlimited in the shell that launches.",
+    "RDMA locks the memory that it registers; a low limit fails at startup.",
+    "Run ulimit -l unlimited in the shell that launches.",
 )
 SHM_SMALL: Final = Check(
     "UH807", "shm-small", "env", "environment",
@@ -85,8 +85,8 @@ SHM_SMALL: Final = Check(
 )
 CORES_OFF: Final = Check(
     "UH808", "cores-off", "env", "evidence",
-    "A crash in C leaves no core file to look into.",
-    "ulimit -c unlimited and a core_pattern that writes to a disk with room.",
+    "A crash in native code leaves no core file.",
+    "Set ulimit -c unlimited, and a core_pattern on a disk with free space.",
 )
 VERSIONS_DIFFER: Final = Check(
     "UH809", "versions-differ", "env", "environment",
@@ -100,43 +100,43 @@ VERSION_KNOWN_BAD: Final = Check(
 )
 PTRACE_RESTRICTED: Final = Check(
     "UH811", "ptrace-restricted", "env", "evidence",
-    "Stacks of running ranks cannot be read from outside.",
-    "sysctl kernel.yama.ptrace_scope=0, or --cap-add=SYS_PTRACE for a container.",
+    "unhang cannot read the stacks of running ranks.",
+    "Set sysctl kernel.yama.ptrace_scope=0, or --cap-add=SYS_PTRACE for a container.",
 )
 CLOCKS_APART: Final = Check(
     "UH812", "clocks-apart", "env", "evidence",
-    "Stamps of different nodes cannot be compared.",
-    "Let chrony or ntpd run on all nodes.",
+    "Timestamps of different nodes cannot be compared.",
+    "Run chrony or ntpd on all nodes.",
 )
 SETTINGS_DIFFER: Final = Check(
     "UH813", "settings-differ", "env", "environment",
     "Ranks with different communication settings may choose different transports.",
-    "Set it alike on all nodes, or nowhere.",
+    "Set the variable to one value on all nodes, or unset it everywhere.",
 )
 GROUP_STARVED: Final = Check(
     "UH814", "group-starved", "env", "environment",
-    "A cgroup that is throttled or at its memory limit makes its ranks come late to every call.",
+    "A cgroup that is throttled or at its memory limit makes its ranks late in every call.",
     "Raise it: docker --cpus and --memory, resources.limits, --cpus-per-task and --mem of SLURM.",
 )
 IOMMU_TRANSLATES: Final = Check(
     "UH815", "iommu-translates", "env", "transport",
     "An IOMMU that translates sends traffic between GPUs through the root: P2P is slow or hangs.",
-    "Add iommu=pt to the kernel's command line, or switch the IOMMU off in the BIOS.",
+    "Add iommu=pt to the kernel's command line, or turn the IOMMU off in the BIOS.",
 )
 PROCESSES_LOW: Final = Check(
     "UH816", "processes-low", "env", "environment",
-    "Every rank starts dozens of threads; where no more may be made, its start-up fails or stands.",
-    "ulimit -u unlimited in the shell that launches; docker --pids-limit, TasksMax= of systemd.",
+    "Every rank starts dozens of threads; at the limit its startup fails or hangs.",
+    "Run ulimit -u unlimited in the shell that launches; check docker --pids-limit, TasksMax=.",
 )
 HUGE_PAGES_IDLE: Final = Check(
     "UH817", "huge-pages-idle", "env", "environment",
-    "Huge pages that are set aside and not used are memory that no rank gets.",
-    "sysctl vm.nr_hugepages=0, or as many as are used.",
+    "Reserved huge pages that no process uses are memory that no rank gets.",
+    "Set sysctl vm.nr_hugepages=0, or to the number in use.",
 )
 NODE_SHORT: Final = Check(
     "UH818", "node-short", "env", "environment",
-    "Ranks of a node that is short of cores or memory come late to every call.",
-    "See what runs there: top; give the job cores and memory of its own (--exclusive in SLURM).",
+    "On a node that is short of cores or memory, ranks are late in every call.",
+    "Run top there; give the job its own cores and memory (--exclusive in SLURM).",
 )
 THREADS_MANY: Final = Check(
     "UH819", "threads-many", "env", "environment",
@@ -150,27 +150,27 @@ INTERFACE_UNWISE: Final = Check(
 )
 INTERFACE_MISSING: Final = Check(
     "UH821", "interface-missing", "net", "transport",
-    "An interface that a setting names is not there, is down, or has no address.",
+    "A setting names an interface that does not exist, is down, or has no address.",
     "Correct NCCL_SOCKET_IFNAME or GLOO_SOCKET_IFNAME on that host.",
 )
 NAME_UNRESOLVED: Final = Check(
     "UH822", "name-unresolved", "net", "transport",
     "A rank that cannot resolve the master's name never joins.",
-    "Mend /etc/hosts or DNS, or use an address.",
+    "Correct /etc/hosts or DNS, or use an address.",
 )
 PORT_BLOCKED: Final = Check(
     "UH823", "port-blocked", "net", "transport",
-    "Ranks cannot connect where they must: the job hangs at its start.",
+    "Ranks cannot connect to each other: the job hangs at its start.",
     "Open the port in the firewall of that host, or choose another one.",
 )
 WRONG_ANSWER: Final = Check(
     "UH824", "wrong-answer", "net", "transport",
-    "Something else answers where a rank is expected.",
-    "Compare addresses and /etc/hosts; end the program that has the port.",
+    "Another program answers where a rank is expected.",
+    "Compare addresses and /etc/hosts; end the program that holds the port.",
 )
 SLOW_LINK: Final = Check(
     "UH825", "slow-link", "net", "slow",
-    "One slow pair slows every collective down to its speed.",
+    "One slow pair slows every collective to its speed.",
     "Check cable, port counters, duplex and drops of that pair.",
 )
 MTU_DIFFERS: Final = Check(
@@ -180,33 +180,33 @@ MTU_DIFFERS: Final = Check(
 )
 HOST_SILENT: Final = Check(
     "UH827", "host-silent", "net", "absent",
-    "A node on which nothing can be started cannot take part.",
-    "Log in to it by hand with the same command.",
+    "unhang cannot start a program on this node, so the job cannot either.",
+    "Log in by hand with the same command.",
 )
 PORT_TAKEN: Final = Check(
     "UH828", "port-taken", "net", "transport",
-    "The master port is in use already.",
-    "ss -ltnp shows who has it; end it or choose another port.",
+    "Another process already uses the master port.",
+    "ss -ltnp shows the process; end it or choose another port.",
 )
 GPU_MISSING: Final = Check(
     "UH840", "gpu-missing", "gpu", "device",
     "Fewer GPUs than expected are visible.",
-    "nvidia-smi -L or amd-smi list on that host; check CUDA_VISIBLE_DEVICES and dmesg.",
+    "Run nvidia-smi -L or amd-smi list on that host; check CUDA_VISIBLE_DEVICES and dmesg.",
 )
 GPU_MEMORY_LEFT: Final = Check(
     "UH841", "gpu-memory-left", "gpu", "device",
-    "Memory that a dead process left, or another job, leaves too little for this one.",
+    "A dead process or another job holds memory that this job needs.",
     "nvidia-smi or amd-smi process shows the owner; end it or reset the GPU.",
 )
 GPU_ECC: Final = Check(
     "UH842", "gpu-ecc", "gpu", "device",
-    "Uncorrectable memory errors end the process that meets them.",
+    "An uncorrectable memory error ends the process that reads that memory.",
     "Drain the node and reset the GPU; replace it if rows cannot be remapped.",
 )
 GPU_XID: Final = Check(
     "UH843", "gpu-xid", "gpu", "device",
     "The driver reported a fault of a GPU.",
-    "Look the number up in NVIDIA's Xid table; drain the node for hardware faults.",
+    "Look the number up in NVIDIA's Xid table; drain the node if it is a hardware fault.",
 )
 GPU_THROTTLED: Final = Check(
     "UH844", "gpu-throttled", "gpu", "slow",
@@ -215,17 +215,17 @@ GPU_THROTTLED: Final = Check(
 )
 NVLINK_DOWN: Final = Check(
     "UH845", "nvlink-down", "gpu", "transport",
-    "Traffic takes a slower way, or fails.",
-    "nvidia-smi nvlink -s or amd-smi xgmi -l; reset the GPUs or the node.",
+    "Traffic takes a slower path, or fails.",
+    "Run nvidia-smi nvlink -s or amd-smi xgmi -l; reset the GPUs or the node.",
 )
 FABRIC_MANAGER: Final = Check(
     "UH846", "fabric-manager", "gpu", "device",
     "Without its fabric manager an NVSwitch machine cannot start NCCL.",
-    "systemctl start nvidia-fabricmanager, in the driver's version.",
+    "Run systemctl start nvidia-fabricmanager, in the driver's version.",
 )
 PCIE_NARROW: Final = Check(
     "UH847", "pcie-narrow", "gpu", "slow",
-    "A link that is narrower or slower than the card's slows every transfer.",
+    "A link narrower or slower than the card supports slows every transfer.",
     "Reseat the card; check BIOS settings.",
 )
 P2P_MISSING: Final = Check(
@@ -236,12 +236,12 @@ P2P_MISSING: Final = Check(
 ACS_ON: Final = Check(
     "UH849", "acs-on", "gpu", "transport",
     "PCIe access control sends GPU traffic through the root: P2P is slow or hangs.",
-    "Switch ACS off in the BIOS or with setpci; iommu=pt.",
+    "Turn ACS off in the BIOS or with setpci; add iommu=pt to the kernel's command line.",
 )
 GPU_MIG: Final = Check(
     "UH851", "gpu-mig", "gpu", "environment",
     "NCCL cannot join MIG slices of one GPU as if they were GPUs.",
-    "nvidia-smi -mig 0, or one rank per GPU.",
+    "Run nvidia-smi -mig 0, or start one rank per GPU.",
 )
 GPU_PERSISTENCE: Final = Check(
     "UH852", "gpu-persistence", "gpu", "environment",
@@ -250,32 +250,32 @@ GPU_PERSISTENCE: Final = Check(
 )
 COMM_RANKS_MISSING: Final = Check(
     "UH860", "comm-ranks-missing", "comm", "absent",
-    "Ranks that did not arrive hold up all others.",
-    "Look at these ranks' hosts: unhang stacks, unhang doctor net.",
+    "Missing ranks block all others.",
+    "Inspect the hosts of these ranks: unhang stacks, unhang doctor net.",
 )
 COMM_WRONG_VALUES: Final = Check(
     "UH861", "comm-wrong-values", "comm", "failure",
-    "A collective gave wrong numbers: memory, link or library are broken.",
+    "A collective returned wrong numbers: memory, a link or a library is broken.",
     "Isolate the rank; run the GPU's diagnostics.",
 )
 COMM_STUCK: Final = Check(
     "UH862", "comm-stuck", "comm", "transport",
-    "All ranks are in the call and it does not finish: transport, GPU or library.",
-    "Swap the transport as shown, then check the link that is left.",
+    "All ranks are in the call and it does not finish: the transport, a GPU or a library fails.",
+    "Change the transport as shown, then check the remaining link.",
 )
 COMM_ISOLATED: Final = Check(
     "UH863", "comm-isolated", "comm", "transport",
-    "What is left as the only explanation after halving.",
-    "Take it out, or change the setting that makes it work.",
+    "Halving the nodes leaves this as the only explanation.",
+    "Take it out, or keep the setting that makes the job work.",
 )
 COMM_SLOW_PAIR: Final = Check(
     "UH864", "comm-slow-pair", "comm", "slow",
-    "One slow pair slows every collective down to its speed.",
+    "One slow pair slows every collective to its speed.",
     "Check the link between the two.",
 )
 COMM_NOT_STARTED: Final = Check(
     "UH865", "comm-not-started", "comm", "failure",
-    "The test's own ranks could not be started.",
+    "The test could not start its own ranks.",
     "Read the ranks' output below.",
 )
 COMM_BANDWIDTH: Final = Check(
@@ -285,8 +285,8 @@ COMM_BANDWIDTH: Final = Check(
 )
 COMM_ALLOCATION: Final = Check(
     "UH867", "comm-allocation", "comm", "device",
-    "A rank that cannot use its own device's memory never joins the others.",
-    "See what else is on that device: unhang doctor gpu.",
+    "A rank that cannot use the memory of its device never joins its peers.",
+    "Run unhang doctor gpu to see what else uses that device.",
 )
 # fmt: on
 

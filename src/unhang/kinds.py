@@ -34,16 +34,16 @@ Family: TypeAlias = Literal[
 ]
 
 FAMILIES: Final[dict[Family, str]] = {
-    "absent": "somebody did not come where others wait",
-    "disagreement": "those who came did not do the same",
-    "deadlock": "they wait for each other",
-    "transport": "data do not pass from rank to rank: network, addresses, links, library",
+    "absent": "a rank did not enter a call in which its peers wait",
+    "disagreement": "ranks made different calls, or calls that do not fit",
+    "deadlock": "ranks wait for each other",
+    "transport": "data do not get from rank to rank: network, addresses, links, library",
     "device": "a GPU, its driver or its memory",
-    "program": "the code of a process: where it stands, what it asks for",
+    "program": "the code of a process: where it is, what it asks for",
     "failure": "a process failed, ended, or computed something wrong",
-    "slow": "it moves, and slower than it should",
+    "slow": "the job makes progress, but slower than it should",
     "environment": "settings, versions, limits and storage around the job",
-    "evidence": "what there is to see, and what there is not",
+    "evidence": "what the evidence shows, and what it lacks",
 }
 """What each family is about."""
 

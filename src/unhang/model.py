@@ -265,7 +265,7 @@ class Shortage:
 
 @dataclass(frozen=True, slots=True)
 class MemoryKill:
-    """What the kernel killed for want of memory in a process's cgroup.
+    """What the kernel killed for lack of memory in a process's cgroup.
 
     Attributes:
         kills: Processes of that cgroup: shortly before its end, or of one that lives since the

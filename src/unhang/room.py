@@ -121,7 +121,7 @@ def memory_groups_of(pid: int, proc: Path = PROC) -> MemoryGroups:
 
 
 def killed_in(group: Path) -> int:
-    """How many processes of a memory cgroup were killed for want of memory so far."""
+    """How many processes of a memory cgroup were killed for lack of memory so far."""
     for name in ("memory.events.local", "memory.events", "memory.oom_control"):
         if (kills := pairs_of(group / name).get("oom_kill")) is not None:
             return kills

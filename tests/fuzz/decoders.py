@@ -37,6 +37,8 @@ from unhang.ingest.pickles.opcodes import FIXED_WIDTH, STRING_WIDTH, name_of
 from unhang.ingest.reading import Reader
 
 ROOT = Path(__file__).parents[2]
+BUILT = "UNHANG_FUZZ_LIBRARY"
+"""A decoder that was built with checks (`native.py`)."""
 SECONDS = 5.0
 TIMES = 20
 SPARE_KIB = 200 << 10
@@ -298,9 +300,9 @@ def meaning(decoded: Decoded, shared: Dictionaries) -> str:
     ))  # fmt: skip
 
 
-def library() -> Library:
-    """The compiled decoder."""
-    library = found()
+def library(built: str | None = os.environ.get(BUILT)) -> Library:
+    """The compiled decoder: the package's, or the one that a variable names."""
+    library = Library(Path(built)) if built else found()
     if isinstance(library, str):
         raise SystemExit(f"{library}: python native/build.py")
     return library

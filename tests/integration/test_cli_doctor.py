@@ -303,7 +303,7 @@ def test_amds_tool_is_asked(tmp_path: Path) -> None:
     name = socket.gethostname()
     assert causes(report) == [("UH842", f"{name} gpu 1"), ("UH845", f"{name} gpu 1")]
     assert "1 of 2 XGMI links are down" in str(report["findings"])
-    assert "amd-smi static said nothing (exit code 2)" in str(report["notes"])
+    assert "amd-smi static printed nothing (exit code 2)" in str(report["notes"])
 
 
 def test_comm_passes_with_real_ranks() -> None:
@@ -335,7 +335,7 @@ def test_comm_passes_with_real_ranks() -> None:
         (["net", "--hosts", "a", "--launcher-options", "'"], 2, "no closing quotation"),
         (["net", "--hosts=-F/etc/passwd"], 2, "is no host"),
         (["net", "--hosts", "a=b"], 2, "names no address"),
-        (["--slurm", "x"], 2, "is no job id of SLURM"),
+        (["--slurm", "x"], 2, "is not a job id of SLURM"),
         (["--slurm", "1", "--hosts", "a"], 2, "not allowed with"),
         (["--hostfile", "/no/such/file"], 3, "cannot be read"),
         (["--mpi", "/no/such/file"], 3, ""),

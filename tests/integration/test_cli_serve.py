@@ -197,7 +197,7 @@ def test_a_paste_is_judged(server: Server) -> None:
     ("body", "status", "says"),
     [
         ("text=", 400, "There is no text."),
-        ("\x01\x02\x03" * 2000, 400, "is no text"),
+        ("\x01\x02\x03" * 2000, 400, "is not text"),
         ("x" * (4 << 20) + "xxxxxxxx", 413, "longer than 4 MiB"),
         ("text=" + "x" * (4 << 20) + "x", 413, "longer than 4 MiB"),
     ],

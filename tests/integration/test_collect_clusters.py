@@ -197,7 +197,7 @@ def test_hosts_are_collected_by_ssh(nodes: Cluster, job: str, tmp_path: Path) ->
     words, environ = by_ssh(nodes, job, "n1,n2,gamma.invalid")
     done = unhang("collect", *words, cwd=tmp_path, environ=environ)
     assert done.returncode == 1, done.stderr
-    assert "nothing came of gamma.invalid: ssh: Could not resolve hostname" in done.stderr
+    assert "nothing came from gamma.invalid: ssh: Could not resolve hostname" in done.stderr
     (case,) = (tmp_path / "unhang-cases").iterdir()
     assert came(case) == [["dump", "env", "stacks"]] * 4
     verdict = unhang("diagnose", case, "--format", "json")
@@ -249,7 +249,7 @@ def test_a_task_of_an_array_is_a_job_of_its_own(nodes: Cluster, tmp_path: Path) 
         assert [rank["rank"] for rank in ranks] == [0]
     done = unhang("stacks", "--slurm", array.strip(), environ=nodes.environ)
     assert done.returncode == 2
-    assert "is an array, of which 2 tasks run" in done.stderr
+    assert "is an array with 2 running tasks" in done.stderr
     nodes.run("scancel", "--signal=KILL", "--full", array.strip())
 
 
@@ -268,12 +268,12 @@ def test_a_node_that_is_away_costs_only_itself(nodes: Cluster, job: str, tmp_pat
     finally:
         nodes.start_slurmd("n2")
     assert done.returncode == 1, done.stderr
-    assert "nothing came of n2" in done.stderr
+    assert "nothing came from n2" in done.stderr
     manifest = manifest_of(case)
     assert came(case) == [["dump", "env", "stacks"]] * 2 + [[]] * 2
     assert manifest["ranks"]["3"]["missing"] == {"all": "no node reported this rank"}
     (note,) = next(node["notes"] for node in manifest["nodes"] if node["host"] == "n2")
-    assert note.startswith("nothing came of this node: ")
+    assert note.startswith("nothing came from this node: ")
     verdict = unhang("diagnose", case, "--format", "json")
     assert not {0, 1} & set(json.loads(verdict.stdout)["findings"][0]["culprits"])
     wait_for(lambda: _resumed(case, nodes) == 0, "the node is back")

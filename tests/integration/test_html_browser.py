@@ -36,8 +36,8 @@ JOBS = {
     "slow": CaseSpec("slow", "late-rank", "ddp", 8, "plain", 0),
     "healthy": CaseSpec("healthy", "healthy", "cp", 8, "plain", 0),
 }
-LIMITS = {"middle": 1_000_000, "wide": 8_000_000}
-OWN = 300_000
+LIMITS = {"middle": 250_000, "wide": 450_000}
+OWN = 120_000
 HELD = "window.held = []; window.requestAnimationFrame = (draw) => held.push(draw)"
 WIDE, NARROW = {"width": 1280, "height": 800}, {"width": 390, "height": 844}
 
@@ -109,6 +109,64 @@ def test_verdict_and_culprit_are_seen_at_once(
     assert pages[name].path.stat().st_size <= LIMITS.get(name, OWN)
 
 
+@pytest.mark.parametrize("name", ["small", "circle", "middle", "wide", "slow"])
+def test_ranks_and_who_waits_stand_side_by_side(
+    browser: Browser, pages: dict[str, Written], name: str
+) -> None:
+    """Both begin on the first screen, the graph ends on it, and no box covers another one."""
+    page = opened(browser, pages[name].path, [], viewport=WIDE)
+    beside = page.locator("#heat" if name == "slow" else "#waits").bounding_box()
+    ranks = page.locator("#map").bounding_box()
+    assert beside is not None
+    assert ranks is not None
+    assert beside["x"] > ranks["x"] + ranks["width"]
+    assert max(beside["y"], ranks["y"]) < WIDE["height"] - 200
+    boxes = [each.bounding_box() for each in page.locator("#waits svg rect").all()]
+    for at, one in enumerate(boxes):
+        for other in boxes[at + 1 :]:
+            assert one is not None
+            assert other is not None
+            assert any(
+                one[axis] + one[size] <= other[axis] or other[axis] + other[size] <= one[axis]
+                for axis, size in (("x", "width"), ("y", "height"))
+            )
+
+
+def test_the_rest_of_the_graph_is_one_click_away(
+    browser: Browser, pages: dict[str, Written]
+) -> None:
+    """The culprit and who waits for it come first; what is left out is counted."""
+    page = opened(browser, pages["wide"].path, [], viewport=WIDE)
+    near = page.locator("#waits [data-node]").count()
+    left = int(page.locator("#waits-left").inner_text().split()[0])
+    assert page.locator("#waits [data-node]", has_text="culprit").count() == 1
+    page.click("#all-waits")
+    assert page.locator("#waits [data-node]").count() == near + left
+    assert page.locator("#waits-left").inner_text() == ""
+
+
+def test_a_rank_can_be_searched_and_linked(browser: Browser, pages: dict[str, Written]) -> None:
+    """By number or range in the field, and by the address; what is not there is said."""
+    page = opened(browser, pages["middle"].path, [], viewport=WIDE)
+    page.fill("#find", "40-42, 47")
+    assert page.locator("#map [aria-selected=true]").count() == 4
+    assert "rank 40" in page.locator("#about").inner_text()
+    for odd in ("4711", "0-99999999999", "x"):
+        page.fill("#find", odd)
+        assert page.locator("#map [aria-selected=true]").count() == 0
+        assert page.locator("#about").inner_text() == "There is no such rank here."
+    page.evaluate("location.hash = '#rank=47'")
+    page.wait_for_selector("#map [aria-selected=true][data-rank='47']")
+
+
+def test_groups_are_named_by_what_they_are(browser: Browser, pages: dict[str, Written]) -> None:
+    """Where no host is known, ranks lie as the verdict's groups do; Tab comes to the culprit."""
+    page = opened(browser, pages["middle"].path, [], viewport=WIDE)
+    (culprit,) = pages["middle"].report.findings[0].culprits
+    assert page.locator("#axis option:checked").inner_text().startswith("tensor-parallel groups")
+    assert page.locator("#map [tabindex='0']").get_attribute("data-rank") == str(culprit)
+
+
 @pytest.mark.parametrize("name", ["two-faults", "wrong-dtype", "never-joined"])
 def test_every_cause_and_every_doubt_is_seen(browser: Browser, tmp_path: Path, name: str) -> None:
     """What the page shows, against the report in it: nothing hides, and low confidence has why."""
@@ -168,7 +226,7 @@ def test_paper_has_everything_but_the_controls(browser: Browser, pages: dict[str
     """Frames and heads of columns are what one can press, and are read on paper too."""
     page = opened(browser, pages["small"].path, [], viewport=WIDE)
     page.emulate_media(media="print", color_scheme="dark")
-    for part in ("#stacks .frame", "#calls thead button", "#waits svg", "#heat svg", "#map"):
+    for part in ("#stacks .frame", "#calls thead button", "#waits svg", "#map"):
         assert page.locator(part).first.is_visible()
     for part in ("button[data-copy]", "#axis", "#how", "#clear"):
         assert not page.locator(part).first.is_visible()

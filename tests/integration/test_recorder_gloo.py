@@ -240,7 +240,7 @@ def test_the_command_gathers_dumps_of_all_ranks(job: ArmedJob, tmp_path: Path) -
         "gloo:recv 0<-1", "gloo:recv 2<-0",
     }  # fmt: skip
     again = unhang_dump(job, tmp_path, "--case", "case")
-    assert (again.returncode, "is there already" in again.stderr) == (2, True)
+    assert (again.returncode, "exists already" in again.stderr) == (2, True)
 
 
 def test_the_command_says_who_is_armed(job: ArmedJob, tmp_path: Path) -> None:

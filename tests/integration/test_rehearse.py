@@ -95,5 +95,5 @@ def test_a_reproducer_hangs_as_the_case_did(tmp_path: Path) -> None:
     command = python_command("unhang", "reproduce", str(dumps), "-o", str(script))
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert "1 call of 2 ranks; it was run, and hangs in the same way" in done.stderr
+    assert "1 call of 2 ranks; tried: it hangs in the same way" in done.stderr
     assert "# Hangs: torchrun --nproc-per-node 2 repro.py" in script.read_text()

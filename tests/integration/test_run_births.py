@@ -81,5 +81,5 @@ def test_ranks_that_nobody_ends_after_one_has_failed_are_ended(tmp_path: Path) -
         (cause,) = (found for found in report["findings"] if found["role"] == "cause")
         assert (cause["code"], cause["culprits"]) == ("UH106", [1]), outcome.said
         assert {site["line"] for site in cause["sites"]} == lines_of("unready"), outcome.said
-    assert "are still there, and stand still" in outcome.said
+    assert "still exist and make no progress" in outcome.said
     assert outcome.code == 143

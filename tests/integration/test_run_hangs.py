@@ -142,7 +142,7 @@ def test_a_killed_rank_is_named_with_its_last_known_line(tmp_path: Path, *, torc
     assert site["age_s"] > 0
     status = outcome.manifest["ranks"]["1"]["exit_status"]
     assert status in ((137, None) if torchrun else (137,))
-    assert ("SIGKILL" if status else "nobody saw how it ended") in cause["summary"]
+    assert ("SIGKILL" if status else "no source shows how it ended") in cause["summary"]
     assert outcome.manifest["ranks"]["1"]["missing"]["stacks"] == "the process has ended"
     assert outcome.code == (1 if torchrun else 9)
     logs = {path.parent.name for path in outcome.only_case.glob("logs/*/*/attempt_0/*/*.log")}
@@ -187,8 +187,8 @@ def test_ranks_without_a_recorder_are_watched_and_sampled_from_outside(tmp_path:
     """`python -I` skips the hook: that is said, and stacks alone lead to the culprit."""
     isolated = (sys.executable, "-I")
     outcome = launch(tmp_path, "loader", *kill(), ranks=2, torchrun=True, python=isolated)
-    assert "no recorder in ranks 0-1: python -I skips the start-up hook" in outcome.said
-    assert "whose calls are not seen, have stood still" in outcome.said
+    assert "no recorder in ranks 0-1: python -I skips the startup hook" in outcome.said
+    assert "whose calls are not seen, make no progress" in outcome.said
     assert outcome.cause["culprits"] == [1], outcome.said
     assert outcome.cause["confidence"] == "low", "stacks show no calls"
     assert {site["line"] for site in outcome.cause["sites"]} >= lines_of("loader")
@@ -196,7 +196,7 @@ def test_ranks_without_a_recorder_are_watched_and_sampled_from_outside(tmp_path:
     assert {number: rank["phase"] for number, rank in ranks.items()} == {
         "0": "unarmed", "1": "unarmed",
     }  # fmt: skip
-    assert ranks["1"]["missing"]["dump"] == "python -I skips the start-up hook"
+    assert ranks["1"]["missing"]["dump"] == "python -I skips the startup hook"
 
 
 def test_nodes_that_share_a_case_collect_together(tmp_path: Path) -> None:

@@ -245,7 +245,7 @@ def test_descriptors_of_the_shell_are_inherited(tmp_path: Path) -> None:
     [
         (["no-such-launcher", "x"], 127, b"command not found: no-such-launcher"),
         (["/etc/passwd"], 126, b"cannot run /etc/passwd"),
-        ([], 2, b"there is no command to run"),
+        ([], 2, b"no command to run"),
     ],
 )
 def test_a_command_that_cannot_start_is_said_in_a_sentence(

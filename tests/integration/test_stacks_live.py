@@ -211,7 +211,7 @@ def test_what_is_no_python_says_so() -> None:
         done = unhang("stacks", "--pid", sleeper.pid)
         sleeper.kill()
     assert done.returncode == 3
-    assert "it is no Python process" in done.stderr
+    assert "it is not a Python process" in done.stderr
 
 
 def test_a_process_that_ends_between_looks_is_told(tmp_path: Path) -> None:
@@ -232,7 +232,7 @@ def test_a_process_that_ends_between_looks_is_told(tmp_path: Path) -> None:
 
     first, second = sample_processes([target], looks=2, sleep=end).samples
     assert first.threads
-    assert (second.threads, second.error) == ((), "it ended before it could be looked at")
+    assert (second.threads, second.error) == ((), "it ended before unhang could sample it")
 
 
 AS_ANOTHER_USER = """

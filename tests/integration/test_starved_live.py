@@ -172,7 +172,7 @@ def test_a_rank_that_the_kernel_kills_for_memory(tmp_path: Path, a_gigabyte: Pat
     words = [str(TORCHRUN), "--standalone", "--nproc-per-node", "2", "job.py"]
     outcome = run_job(tmp_path, (), ["sh", "-c", inside, "sh", *words])
     said = outcome.said
-    assert "rank 1 was killed by the kernel for want of memory" in said, outcome.report
+    assert "rank 1 was killed by the kernel for lack of memory" in said, outcome.report
     cause = outcome.cause
     assert (cause["code"], cause["culprits"], cause["confidence"]) == ("UH106", [1], "high")
     on_the_page("dmesg | grep -i 'killed process'", cause["summary"])
@@ -180,7 +180,7 @@ def test_a_rank_that_the_kernel_kills_for_memory(tmp_path: Path, a_gigabyte: Pat
         [sys.executable, "-m", "unhang", "diagnose", str(outcome.only_case)],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert "was killed by the kernel for want of memory" in " ".join(again.stdout.split())
+    assert "was killed by the kernel for lack of memory" in " ".join(again.stdout.split())
 
 
 def test_a_collection_tells_of_kills_for_memory(tmp_path: Path, a_gigabyte: Path | None) -> None:
@@ -203,8 +203,8 @@ def test_a_collection_tells_of_kills_for_memory(tmp_path: Path, a_gigabyte: Path
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     notes = [note["text"] for note in json.loads(told.stdout)["notes"]]
-    (killed,) = (text for text in notes if "want of memory" in text)
-    assert "the kernel killed 1 process for want of memory in the cgroup of rank 0" in killed
+    (killed,) = (text for text in notes if "lack of memory" in text)
+    assert "the kernel killed 1 process for lack of memory in the cgroup of rank 0" in killed
     assert "of 1,000 MB" in killed
 
 

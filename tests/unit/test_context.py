@@ -68,7 +68,7 @@ def test_the_code_stands_beside_the_verdict(tmp_path: Path) -> None:
     full = shown(report, full=True)
     assert f"> {site.line} │     code_of_culprit()" in full
     assert "before = 1" in full
-    assert "the file was written after the process began" in full
+    assert "the file is newer than the process" in full
     assert "code_of_culprit()" in render("markdown", report)
     assert "code_of_culprit()" in render("html", report)
     assert json.loads(render("brief-json", report))["source"] == "code_of_culprit()"

@@ -71,7 +71,7 @@ class Doubt(Enum):
     MOST_AWAY = 1, "most stand in their own code: the call of the few may still be one too many"
     LOG_ALONE = 1, "only the log names a rank: the dumps show all members in {call}"
     IN_A_THREAD = 1, "an exception ended a thread of the rank, and the rank went on"
-    A_LINE_ALONE = 1, "it is one message, beside the verdict"
+    A_LINE_ALONE = 1, "it is one message, apart from the verdict"
     HALF_SURE = 1, "the report that tells of it has medium confidence"
     HAS_ENDED = 2, "{call} has ended and nothing waits: only what it computed may be wrong"
     MAKES_A_GROUP = 2, "who makes the first call of a group leaves no record until all have come"

@@ -1,7 +1,7 @@
 """What to do now: one of five actions, from what is known of the first cause and of its kind.
 
-What helps against a kind is in its row (`unhang.kinds.Remedy`); the facts of a case come before it:
-who moves is waited for, how a process ended tells whether its code is at fault, and a node is left
+What helps against a kind is in its row (`unhang.kinds.Remedy`). The facts of a case come before it:
+who moves is waited for, and how a process ended tells whether its code is at fault. A node is left
 out only where something that looked at the node itself says that it is bad.
 """
 

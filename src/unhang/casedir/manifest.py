@@ -309,7 +309,7 @@ def _checked(value: object, run: str) -> NodePart:
     all_ranks = isinstance(rows, list) and len(ranks) == len(rows)
     notes = [*part.notes]
     if told is not value or misfits or world != part.world_size or not all_ranks:
-        notes.append("this part of the case is damaged: what cannot be believed of it is left out")
+        notes.append("this part of the case is damaged: unhang skips what it cannot trust")
     return replace(part, ranks=ranks, world_size=world, notes=notes)
 
 

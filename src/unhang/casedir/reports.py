@@ -68,9 +68,9 @@ def check_place(root: Path) -> None:
             raise UsageError(f"{where} is not a directory", "--case: name a case, or a new one.")
         if there == root and not is_case(root) and any(root.iterdir()):
             raise UsageError(
-                f"{name} is no case directory",
-                "Name a case or a new directory; or save with -o report.json, and tell it: "
-                "unhang diagnose PATH --report report.json",
+                f"{name} is not a case directory",
+                "Name a case or a new directory; or save with -o report.json, then: unhang "
+                "diagnose PATH --report report.json",
             )
     except OSError as error:
         raise OutputError(

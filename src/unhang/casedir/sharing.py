@@ -78,7 +78,7 @@ def is_reserved(path: Path) -> bool:
 def cannot_write(path: Path, error: OSError) -> OutputError:
     """The sentence for a case that cannot be written, with what helps against it."""
     hints = {
-        errno.ENOSPC: "make room, or name another place with --case",
+        errno.ENOSPC: "free space, or name another place with --case",
         errno.EDQUOT: "the quota is used up: name another place with --case",
         errno.EROFS: "the file system is read-only: name another place with --case",
         errno.EACCES: "name a directory that you may write to with --case",
@@ -125,7 +125,7 @@ def _claim(path: Path, job: str, run: str) -> None:
     if owner != job:
         raise UsageError(
             f"{path} belongs to another run ({owner or 'unknown'})",
-            "name another directory, or the same --job where both are one job",
+            "name another directory, or the same --job if both are one job",
         )
     if run:
         _claim_of(path, run).touch(mode=0o600)

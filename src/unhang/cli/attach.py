@@ -44,7 +44,7 @@ def _attach(pid: int) -> int:
         raise ToolError(
             "attaching to a running process needs Python 3.14, this is "
             f"{sys.version_info[0]}.{sys.version_info[1]}",
-            "Put unhang.breakpoint(rank=N) into the program, or look at it with unhang stacks.",
+            "Put unhang.breakpoint(rank=N) into the program, or inspect it with unhang stacks.",
         )
     command = [sys.executable, "-I", "-m", "pdb", "-p", str(pid)]  # -p is new in 3.14
     away = "/"  # pdb runs what a .pdbrc of the working directory says
@@ -57,8 +57,8 @@ def _talk(host: str, port: int, token: str) -> int:
         stream = socket.create_connection((host, port), timeout=10)
     except OSError as error:
         raise ToolError(
-            f"nobody answers at {host}:{port}: {error.strerror or error}",
-            "It listens on the loopback of its own node: run this there, and only while it stops.",
+            f"no process answers at {host}:{port}: {error.strerror or error}",
+            "A stopped rank listens on the loopback of its own node: run this command there.",
         ) from error
     with stream:
         stream.settimeout(None)

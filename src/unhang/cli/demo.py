@@ -33,8 +33,8 @@ _HANG_AFTER_S = 5
 _JOB_ENVIRON = {"OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR"}
 
 _REPLAYED = """\
-Four processes trained together until nothing moved any more. These are the dumps that each of
-them left: three wait for the fourth. Which one is it, where does it stand, and what now?
+Four processes trained together until they hung. These are their dumps: three ranks wait for
+the fourth. Which rank is it, where is it blocked, and what next?
 """
 _NEXT = """
 Next:
@@ -42,8 +42,8 @@ Next:
   unhang run -- torchrun train.py     your own job: when it hangs, the verdict comes by itself
   unhang diagnose DIR                 a job that hung already, from the dumps that it left"""
 _LIVE = f"""\
-{_RANKS} processes train together, and stop moving. When no call has finished for {_HANG_AFTER_S} s,
-unhang looks at all of them from outside and says which one holds up the others, and where.
+{_RANKS} processes train together, then hang. When no call has finished for {_HANG_AFTER_S} s,
+unhang looks at all of them from outside and says which one blocks the others, and where.
 """
 
 
@@ -53,7 +53,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--replay", action="store_true", help="diagnose a captured hang; needs no torch"
     )
     parser.add_argument(
-        "--case", type=Path, metavar="DIR", help="keep the evidence of the live hang there"
+        "--case", type=Path, metavar="DIR", help="keep the evidence of the live hang in DIR"
     )
     parser.add_argument(
         "--keep", action="store_true", help="keep it under unhang-cases/, as unhang run does"
@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
     """Show a verdict; 0 if it came."""
     keeps = args.keep or args.case is not None
     if args.replay and keeps:
-        raise UsageError("a replayed hang leaves no case", "Leave out --replay, or --case.")
+        raise UsageError("a replayed hang makes no case", "Leave out --replay, or --case.")
     if args.replay or find_spec("torch") is None:
         if keeps:
             raise UsageError(
@@ -109,7 +109,7 @@ def _live(args: argparse.Namespace) -> int:
             "A captured hang always has one: unhang demo --replay",
         )
     if not (args.keep or args.case):
-        _say("\nThat directory is gone again; --keep keeps it.")
+        _say("\nThat directory is deleted; --keep keeps it.")
     _say(_NEXT)
     return 0
 

@@ -45,7 +45,9 @@ COMMANDS: tuple[CommandEntry, ...] = (
     CommandEntry("core", f"{_VERDICTS}.core", "read core files: signal, stacks, meaning"),
     CommandEntry("trace", f"{_VERDICTS}.trace", "trace Python calls or system calls"),
     CommandEntry("rehearse", f"{_VERDICTS}.rehearse", "run a job without GPUs: do all calls meet?"),
-    CommandEntry("reproduce", f"{_EVIDENCE}.reproduce", "write the smallest script that hangs so"),
+    CommandEntry(
+        "reproduce", f"{_EVIDENCE}.reproduce", "write the smallest script that hangs alike"
+    ),
     CommandEntry("demo", "unhang.cli.demo", "hang a small job here and diagnose it"),
     CommandEntry("numerics", f"{_VERDICTS}.numerics", "find where numbers first differ"),
     CommandEntry("attach", "unhang.cli.attach", "debug a rank that stopped in a breakpoint"),
@@ -187,7 +189,9 @@ def _failed(error: OSError) -> int:
         complain(f"{printable(str(error.filename))}: {reason}" if error.filename else reason)
         return UnhangError.exit_code
     discard_output()
-    complain(f"the output cannot be written: {reason}", "send it elsewhere, or to a file with room")
+    complain(
+        f"the output cannot be written: {reason}", "send it elsewhere, or to a disk with free space"
+    )
     return OutputError.exit_code
 
 

@@ -45,7 +45,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serve until stdin is closed; where nobody can ask or hear, there is nothing to serve."""
+    """Serve until stdin is closed, or no client can ask or read."""
     del args
     if sys.stdin is not None and sys.stdout is not None:
         made = server()

@@ -50,25 +50,23 @@ def configure(parser: argparse.ArgumentParser) -> None:
         type=_patience,
         default=AUTO,
         metavar="SECONDS",
-        help="stuck is a job in which no call has finished for so long; more where it has lived "
-        "through longer pauses. auto (default): by the job's own rhythm once that is known, if "
-        "nothing moves at all, and 300 at most",
+        help="declare a hang after SECONDS without a completed call, longer if the job survived "
+        "longer pauses. auto (default): derived from the job's usual iteration time, at most 300",
     )
     watch.add_argument(
         "--grace",
         type=float,
         default=DEFAULT_GRACE_S,
         metavar="SECONDS",
-        help="for so long a rank that others wait for may pause in its own code (data, storage, a "
-        "service): it is named with low confidence, and --on-hang leaves the job alone; then it is "
-        "looked at again (60)",
+        help="how long a rank may pause in its own code (data, storage, a service) while its peers "
+        "wait (default: 60). Until then its name has low confidence and --on-hang does nothing",
     )
     watch.add_argument(
         "--on-hang",
         choices=("report", "kill", "keep", "decide"),
         default="report",
-        help="after the verdict: leave the job to its own time-out (default), end it, freeze its "
-        "processes for a debugger, or end it where the decision is to fix the code or to restart",
+        help="after the verdict: leave the job to its own timeout (default), end it, freeze its "
+        "processes for a debugger, or (decide) end it if only a fix or a restart helps",
     )
     watch.add_argument(
         "--exit-verdict",
@@ -80,49 +78,51 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--case", metavar="DIR", help="directory of the case (default: unhang-cases/<time>-<job>)"
     )
     case.add_argument(
-        "--job", metavar="ID", help="the job's id; give all nodes the same if they are not found"
+        "--job",
+        metavar="ID",
+        help="the job's id; give all nodes the same if unhang does not find it",
     )
     case.add_argument(
         "--logs",
         choices=("auto", "always", "never"),
         default="auto",
-        help="keep the last output: of files and pipes (default), of terminals too, or never",
+        help="keep the last output: from files and pipes (default), from terminals too, or never",
     )
     record = parser.add_argument_group("recording")
     record.add_argument(
-        "--no-arm", action="store_true", help="do not put the recorder into the processes"
+        "--no-arm", action="store_true", help="do not load the recorder into the processes"
     )
     record.add_argument(
         "--buffer-size", type=int, default=0, metavar="N", help="calls kept per rank (2000)"
     )
     record.add_argument(
-        "--timing", action="store_true", help="let NCCL record when calls start and how long"
+        "--timing", action="store_true", help="let NCCL record start and duration of calls"
     )
     record.add_argument(
         "--rank-logs",
         metavar="DIR",
-        help="keep the whole log of each rank of torchrun there (default: the last of each, and "
-        "only in a case)",
+        help="keep the whole log of each torchrun rank in DIR (default: the end of each, and only "
+        "in a case)",
     )
     record.add_argument(
         "--no-rank-logs",
         action="store_true",
-        help="leave lines without their rank, and let torchrun write no log of each rank",
+        help="do not prefix lines with their rank, and let torchrun write no log per rank",
     )
     record.add_argument(
-        "--blocking", action="store_true", help="errors of kernels show at their call; slow"
+        "--blocking", action="store_true", help="show errors of kernels at their call; slow"
     )
     devices = record.add_mutually_exclusive_group()
     devices.add_argument(
         "--on-cpu", action="store_true", help='hide all GPUs: CUDA_VISIBLE_DEVICES=""'
     )
     devices.add_argument(
-        "--one-gpu", action="store_true", help="show the first of the GPUs only; start one rank"
+        "--one-gpu", action="store_true", help="show only the first GPU; start one rank"
     )
     record.add_argument(
         "--cpp-stacks",
         action="store_true",
-        help="record C++ frames of each call too; a dump takes longer by seconds, the job hardly",
+        help="record C++ frames of each call too; dumps take seconds longer, the job hardly slows",
     )
     record.add_argument(
         "--symbolize",
@@ -141,20 +141,20 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="URL-OR-CMD",
-        help="tell of each verdict, and of a job that goes on: a URL (Slack, PagerDuty, "
-        "Alertmanager, or plain JSON), or a command that takes JSON; may be given more than once",
+        help="notify about each verdict, and about a job that recovers: a URL (Slack, "
+        "PagerDuty, Alertmanager, or plain JSON), or a command that reads JSON; repeatable",
     )
     talk.add_argument(
         "--metrics",
         metavar="FILE",
-        help="keep the ranks' progress and the verdict there for Prometheus: NAME.prom in the "
+        help="write the ranks' progress and the verdict for Prometheus: NAME.prom in the "
         "directory of a textfile collector",
     )
-    talk.add_argument("-v", "--verbose", action="store_true", help="print what is set and seen")
-    talk.add_argument("-q", "--quiet", action="store_true", help="print the verdict and no more")
     talk.add_argument(
-        "--dry-run", action="store_true", help="print what would be set, and do not run"
+        "-v", "--verbose", action="store_true", help="print settings and observations"
     )
+    talk.add_argument("-q", "--quiet", action="store_true", help="print only the verdict")
+    talk.add_argument("--dry-run", action="store_true", help="print the settings and do not run")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -163,13 +163,13 @@ def run(args: argparse.Namespace) -> int:
     if command[:1] == ["--"]:
         command = command[1:]
     if not command:
-        raise UsageError("there is no command to run", "unhang run -- torchrun … train.py")
+        raise UsageError("no command to run", "unhang run -- torchrun … train.py")
     if not args.hang_after >= 0:
         raise UsageError("--hang-after takes a time", "give seconds above 0, or auto")
     if not 0 <= args.grace < float("inf"):
         raise UsageError("--grace takes a time", "give seconds, or 0 for none")
     if args.buffer_size < 0:
-        raise UsageError(f"--buffer-size {args.buffer_size} is no size", "give 1 or more")
+        raise UsageError(f"--buffer-size {args.buffer_size} is not a size", "give 1 or more")
     if args.notify:
         from unhang.run.incident.notifying import receiver_of
 
@@ -183,7 +183,7 @@ def run(args: argparse.Namespace) -> int:
 
 @contextmanager
 def _served(args: argparse.Namespace) -> Iterator[None]:
-    """A server beside the job, in a process of its own; its address goes to stderr."""
+    """A server next to the job, in its own process; its address goes to stderr."""
     from unhang.casedir.manifest import CASES
 
     words = ["serve", "--live", "--port", "0", *(["--job", args.job] if args.job else [])]

@@ -39,16 +39,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=_PORT,
         metavar="N",
-        help=f"default: {_PORT}; 0 takes one that is free",
+        help=f"default: {_PORT}; 0 takes a free one",
     )
     parser.add_argument(
         "--token-file",
         type=Path,
         metavar="FILE",
-        help="take the token from here, one that stays; only you may be able to read it",
+        help="read a fixed token from FILE; only you may be able to read the file",
     )
     parser.add_argument(
-        "--live", action="store_true", help="begin with what runs on this node, as it runs"
+        "--live", action="store_true", help="open the live page of the job on this node"
     )
     parser.add_argument("--job", default="", metavar="ID", help="which job, for --live")
     parser.add_argument("--open", action="store_true", help="open a browser")
@@ -93,7 +93,7 @@ def _open_page(address: str) -> None:
 
 
 def _token(file: Path | None) -> str:
-    """A new token, or the one in a file that nobody else can read."""
+    """A new token, or the one in a file that no other user can read."""
     if file is None:
         return secrets.token_urlsafe(_TOKEN_BYTES)
     try:
@@ -114,7 +114,7 @@ def _token(file: Path | None) -> str:
 
 def _listening(port: int) -> socket.socket:
     if not 0 <= port <= _MOST_PORT:
-        raise UsageError(f"--port {port} is no port", f"0 to {_MOST_PORT}; 0 takes a free one.")
+        raise UsageError(f"--port {port} is not a port", f"0 to {_MOST_PORT}; 0 takes a free one.")
     place = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -123,6 +123,6 @@ def _listening(port: int) -> socket.socket:
     except OSError as error:
         place.close()
         raise InputError(
-            f"port {port} cannot be taken: {error.strerror}", "--port 0 takes a free one."
+            f"port {port} is not available: {error.strerror}", "--port 0 takes a free one."
         ) from error
     return place

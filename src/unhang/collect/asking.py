@@ -135,8 +135,8 @@ def ask_torch(pid: int, rank: int, environ: Mapping[str, str], worker_s: float) 
     prefix = environ.get("TORCH_NCCL_DEBUG_INFO_PIPE_FILE", "")
     if not prefix:
         return RankDumps(
-            why="no recorder of unhang is armed in it, and neither torch's worker server nor "
-            "NCCL's pipe answers"
+            why="no recorder of unhang is armed in it; torch's worker server and NCCL's pipe "
+            "do not answer"
         )
     return _from_pipe(prefix, rank, environ)
 
@@ -156,7 +156,7 @@ def _from_pipe(prefix: str, rank: int, environ: Mapping[str, str]) -> RankDumps:
             if changed(path) >= before - 1:
                 return RankDumps((("nccl", path),))
         time.sleep(0.2)
-    return RankDumps(why="NCCL's pipe was asked, and no dump was written in time")
+    return RankDumps(why="NCCL's pipe took the request, but no dump came in time")
 
 
 def default_paths(rank: int, environ: Mapping[str, str]) -> Iterator[Path]:

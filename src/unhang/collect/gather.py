@@ -216,7 +216,7 @@ def _take(  # one step of the loop above
     for node in batch:
         own = names.get(node, safe_node(node))
         parcel = delivery.parcels.get(own)
-        why = delivery.broken.get(own) or delivery.error or "nothing came of it"
+        why = delivery.broken.get(own) or delivery.error or "no answer"
         others = gathered.asked.difference(*map(_forms, batch))
         if own in others:
             why = f"it answered as {own}, which is another node"
@@ -226,7 +226,7 @@ def _take(  # one step of the loop above
                     files, part = unpack(file, case, others)
                 _add_part(node, files, part, plan, case, gathered)
             except ParcelError as error:
-                why = f"what it sent is unusable: {error}"
+                why = f"its answer is unusable: {error}"
             else:
                 gathered.whole.append(node)
                 progress(node, "done")
@@ -238,9 +238,9 @@ def _take(  # one step of the loop above
 
 
 def _strange(batch: Sequence[str], delivery: Delivery) -> list[str]:
-    notes = [f"{node}: more than one answer came, the first was taken" for node in delivery.again]
+    notes = [f"{node}: more than one answer came; unhang uses the first" for node in delivery.again]
     if delivery.passed_over:
-        text = "lines under further names were passed over: more names came than there are nodes"
+        text = "skipped lines under further names: more names came than there are nodes"
         notes.append(f"{', '.join(batch[:3])}: {delivery.passed_over:,} {text}")
     return sorted(notes)
 
@@ -282,7 +282,7 @@ def _add_part(  # what a node sent becomes its part of the manifest
     ranks, notes = _ranks(told, host)
     world_size = told.world_size
     if world_size > largest_world(len(ranks)):
-        notes.append(f"it claims a job of {world_size:,} ranks, which is not believed")
+        notes.append(f"it claims a job of {world_size:,} ranks: ignored")
         world_size = 0
     write_part(
         case,
@@ -322,7 +322,7 @@ def _give_up(node: str, why: str, plan: GatherPlan, case: Path, gathered: Gather
         NodePart(
             run=_run_of(plan, node),
             host=node,
-            notes=[f"nothing came of this node: {why}"],
+            notes=[f"nothing came from this node: {why}"],
             missed=why[:_MAX_TEXT],
             cluster=plan.cluster,
             namespace=plan.namespace,

@@ -126,7 +126,7 @@ def run_launch(launch: Launch, run: str, folder: Path, timeout_s: float) -> Deli
     elif child.returncode:
         delivery.error = words or f"{launch.command[0]} ended with exit code {child.returncode}"
     elif not delivery.parcels:
-        delivery.error = words or f"{launch.command[0]} ended and nothing came"
+        delivery.error = words or f"{launch.command[0]} ended without an answer"
     return delivery
 
 
@@ -150,7 +150,7 @@ class _Intake:
                     self._add(*words)
         finally:
             for node in list(self.incoming):
-                self._spoil(node, "it ended before all had come")
+                self._spoil(node, "it ended before all answers came")
 
     def _wants(self, node: str) -> bool:
         """Whether a line of this node is taken: only so many names are."""

@@ -173,7 +173,7 @@ class Incoming:
         """
         if number == "end":
             if str(self._next) != first or self._digest.hexdigest() != second:
-                raise ParcelError("what came is not what was sent: lines were lost or damaged")
+                raise ParcelError("what came is not what was sent: lines are lost or damaged")
             self.whole = True
             return
         if int(number) != self._next:

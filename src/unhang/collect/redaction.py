@@ -30,7 +30,7 @@ __all__ = ["Redacted", "redact_case"]
 MAX_FILE_BYTES = 1 << 30
 _NOT_EVIDENCE = frozenset({"collect.json"})  # how it was collected: hosts, keys, paths
 _PROTOCOL = 2  # torch's own
-_PAGE = "it is drawn from the rest: unhang diagnose COPY -o report.html draws it anew"
+_PAGE = "it is drawn from the rest: unhang diagnose COPY -o report.html draws it again"
 
 Clean = Callable[[bytes], bytes]
 
@@ -71,7 +71,7 @@ def redact_case(case: Path, target: Path, redactor: Redactor) -> Redacted:
     try:
         private_dir(target, exist_ok=False)
     except FileExistsError as error:
-        raise OutputError(f"{target} is there already", "Name a new directory.") from error
+        raise OutputError(f"{target} exists already", "Name a new directory.") from error
     except OSError as error:
         raise _cannot_write(target, error) from error
     try:
@@ -119,14 +119,14 @@ def _cleaned(path: Path, case: Path, redactor: Redactor) -> bytes | str:
     """The content without names, or why it cannot be had."""
     data = _bytes(path)
     if data is None:
-        return "it is no plain file, cannot be read, or is too large"
+        return "it is not a plain file, is unreadable, or is too large"
     kind = kind_of(data[:HEAD_BYTES])
     if kind is FileKind.EMPTY:
         return data
     if kind is FileKind.PICKLE:
         return _cleaned_dump(data, redactor)
     if kind.is_packed or b"\0" in data:
-        return "it is packed or binary: what is in it cannot be cleaned"
+        return "it is packed or binary: unhang cannot clean it"
     if kind is FileKind.JSON and (clean := _cleaned_json(data, redactor, indent=1)):
         return clean
     return _cleaned_text(data, path.relative_to(case), kind, redactor)
@@ -156,11 +156,11 @@ def _cleaned_text(data: bytes, name: Path, kind: FileKind, redactor: Redactor) -
         "redaction.txt",
     )
     if kind is FileKind.JSON or not texts:
-        return "it is damaged, or of no kind that is known: what is in it cannot be cleaned"
+        return "it is damaged or of an unknown kind: unhang cannot clean it"
     try:
         return redactor.text(data.decode("utf-8")).encode()
     except UnicodeDecodeError:
-        return "it is no text"
+        return "it is not text"
 
 
 def _cleaned_dump(data: bytes, redactor: Redactor) -> bytes | str:

@@ -113,7 +113,7 @@ def sample_once(
     now = read_process(target.process.pid)
     if now is None or now.start_ticks != target.process.start_ticks:
         gone = replace(target.process, state="")
-        return _ended(target, gone, "it ended before it could be looked at"), None
+        return _ended(target, gone, "it ended before unhang could sample it"), None
     if now.state in ("Z", "X"):
         return _bare(target, now, "it is dead and waits for its parent to collect it"), None
     answer = _ask(now, samplers_for(now, native=native), timeout_s)
@@ -149,11 +149,11 @@ def _without_stack(
         return _bare(target, now, answer.text), Refusal(answer.text, _INSTALL)
     again = read_process(now.pid)
     if again is None or again.start_ticks != now.start_ticks:
-        return _ended(target, replace(now, state=""), "it ended while it was looked at"), None
+        return _ended(target, replace(now, state=""), "it ended while unhang sampled it"), None
     if not now.python:
-        return _bare(target, again, "it is no Python process"), None
+        return _bare(target, again, "it is not a Python process"), None
     if answer.problem == "not-python":
-        text = f"its Python is none that {answer.text.partition(':')[0]} knows"
+        text = f"its Python is unknown to {answer.text.partition(':')[0]} knows"
         return _bare(target, again, text), None
     return _bare(target, again, answer.text), None
 

@@ -21,8 +21,8 @@ __all__ = ["CHANCE", "History", "Tally", "history_of"]
 
 _MOST = 20
 CHANCE: Final = (
-    "By chance: how likely it is that any host was blamed so often, were all of them alike. "
-    "It is a reason to look at a host, and no verdict."
+    "By chance: how likely it is that some host is blamed this often if all hosts are alike. "
+    "It is a reason to inspect a host, not a verdict."
 )
 
 

@@ -32,7 +32,7 @@ CORE_ABORT: Final = Kind(
     "UH797",
     "core-abort",
     "failure",
-    "A core file shows a process that ended itself.",
+    "A core file shows a process that aborted.",
     role="consequence",
 )
 
@@ -47,13 +47,13 @@ CORE_ALIVE: Final = Kind(
 _CRASHES = {signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGSYS}
 # Frames that show who called abort(), with what it means.
 _ABORTERS = (
-    ("HeartbeatMonitor", "torch's heartbeat monitor ended the process after an earlier stop"),
-    ("ncclHeartbeatMonitor", "torch's heartbeat monitor ended the process after an earlier stop"),
-    ("ProcessGroupNCCL::Watchdog", "torch's NCCL watchdog ended the process after a time-out"),
-    ("ncclCommWatchdog", "torch's NCCL watchdog ended the process after a time-out"),
-    ("handleException", "an error of a collective was raised again and nobody caught it"),
-    ("EnforceNotMet", "Gloo refused a call, mostly because sizes differ between ranks"),
-    ("std::rethrow_exception", "an error of another thread was rethrown and nobody caught it"),
+    ("HeartbeatMonitor", "torch's heartbeat monitor ended the process after an earlier hang"),
+    ("ncclHeartbeatMonitor", "torch's heartbeat monitor ended the process after an earlier hang"),
+    ("ProcessGroupNCCL::Watchdog", "torch's NCCL watchdog ended the process after a timeout"),
+    ("ncclCommWatchdog", "torch's NCCL watchdog ended the process after a timeout"),
+    ("handleException", "an error of a collective was raised again and not caught"),
+    ("EnforceNotMet", "Gloo refused a call, usually because sizes differ between ranks"),
+    ("std::rethrow_exception", "an error of another thread was rethrown and not caught"),
     ("std::terminate", "a C++ exception was not caught"),
     ("__cxa_throw", "a C++ exception was not caught"),
     ("fatal_error", "the interpreter found a fatal error"),
@@ -93,9 +93,9 @@ def sample_of(reading: CoreReading) -> tuple[ProcessSample | None, str]:
     """
     facts = reading.facts
     if facts.rank < 0:
-        return None, "left out: the core does not tell its rank"
+        return None, "skipped: the core does not show its rank"
     if facts.signal == signal.SIGABRT:
-        return None, f"left out: rank {facts.rank} ended itself, which follows from something else"
+        return None, f"skipped: rank {facts.rank} aborted, as an effect of another failure"
     crashed = facts.signal in _CRASHES
     thread = replace(_faulting(reading), is_main=True) if crashed else None
     return replace(
@@ -111,8 +111,8 @@ def _world(readings: Sequence[CoreReading]) -> int:
 
 def _no_cause(findings: Sequence[Finding]) -> str:
     if any(f.role == "consequence" for f in findings):
-        return "These cores were made by processes that ended themselves: the cause lies before."
-    return f"{findings[0].summary} One moment does not tell whether it moved."
+        return "These cores come from processes that aborted: the cause lies earlier."
+    return f"{findings[0].summary} One moment does not show whether it moved."
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,10 +157,10 @@ def _crash(reading: CoreReading) -> _Told:
         CORE_CRASH,
         does=f"crashed with {name} in {native}{place}",
         how=f"{name} in thread {thread.name or thread.tid}",
-        alternatives=("Memory that another library spoiled before shows up here as well.",),
+        alternatives=("Memory that another library corrupted earlier also shows up here.",),
         actions=(
             f"unhang core --full {reading.path} shows all threads.",
-            "Update or rebuild the extension that the innermost frames belong to.",
+            "Update or rebuild the extension of the innermost frames.",
         ),
     )
 

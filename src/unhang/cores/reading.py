@@ -73,7 +73,11 @@ def read_core(
     notes: list[Note] = []
     if program and not Path(program).exists():
         notes.append(
-            Note("warning", str(path), f"its program {program} is not here: give it with --exe")
+            Note(
+                "warning",
+                str(path),
+                f"its program {program} does not exist here: give it with --exe",
+            )
         )
         program = ""
     sample = ProcessSample(rank=facts.rank, host="", pid=facts.pid, command=facts.arguments)
@@ -86,8 +90,8 @@ def read_core(
             break
         notes.append(Note("info", str(path), f"{command[0]} gave no stack: {error or 'no frames'}"))
     else:
-        notes.append(Note("error", str(path), "no stack could be read out of this core"))
-        sample = replace(sample, error="no stack could be read")
+        notes.append(Note("error", str(path), "unhang could not read a stack from this core"))
+        sample = replace(sample, error="unhang could not read a stack")
     return CoreReading(str(path), facts, sample, tuple(notes))
 
 

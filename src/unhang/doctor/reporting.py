@@ -117,7 +117,7 @@ def _counts(results: Sequence[CheckResult], blind: str) -> str:
     told += [f"{len(warned)} gave a warning: {_listed(warned)}"] if warned else []
     told += [f"{len(skipped)} skipped: {_listed(skipped)}"] if skipped else []
     said = ", ".join(told) + "."
-    return f"Not enough was looked at for a verdict on {blind}: {said}" if blind else said
+    return f"Too few checks ran for a verdict on {blind}: {said}" if blind else said
 
 
 def _listed(seen: Sequence[str]) -> str:

@@ -117,7 +117,7 @@ def ask_facts(
         if answer.error:
             answers.append(answer)
         elif why := misfit(answer.data):
-            answers.append(NodeAnswer(node, {}, f"what it says of itself is unusable: {why}"))
+            answers.append(NodeAnswer(node, {}, f"its description of itself is unusable: {why}"))
         else:
             address = told.get(node.name) or node.address or address_of(node.name, answer.data)
             answers.append(NodeAnswer(replace(node, address=address), answer.data))
@@ -160,8 +160,8 @@ def absent(
                 rank=rank, host=hosts.get(rank))
         for rank in ranks[:16]
     )  # fmt: skip
-    seen = f"{whom}{where} did not come within {start_s:.0f} s."
-    evidence = (f"{len(came)} other ranks came, on {others}",)
+    seen = f"{whom}{where} did not arrive within {start_s:.0f} s."
+    evidence = (f"{len(came)} other ranks arrived, on {others}",)
     return [CheckResult(COMM_RANKS_MISSING, "fail", seen, subjects, tuple(ranks), evidence)]
 
 
@@ -173,7 +173,7 @@ def run_env(facts: Facts) -> list[CheckResult]:
 def run_gpu(asking: NodeAsker, facts: Facts, timeout_s: float) -> list[CheckResult]:
     """Part gpu: the GPUs of all nodes that answered, and what their kernels logged."""
     found = [
-        NodeAnswer(a.node, {}, f"what it says of its GPUs is unusable: {why}")
+        NodeAnswer(a.node, {}, f"its description of its GPUs is unusable: {why}")
         if not a.error and (why := gpus_misfit(a.data)) else a
         for a in asking.ask(facts.nodes, "gpu", {}, timeout_s, {"seconds": timeout_s / 2})
     ]  # fmt: skip
@@ -190,7 +190,7 @@ def run_net(
         return [
             *own,
             *left_out,
-            CheckResult(PORT_BLOCKED, "skip", "one node has nobody to connect to."),
+            CheckResult(PORT_BLOCKED, "skip", "one node has no peer to connect to."),
         ]
     say(
         f"connecting {len(nodes)} nodes with each other on "
@@ -204,7 +204,7 @@ def run_net(
     heard = _where_peers_listen(answers, plan)
     again = calls_again(heard)
     if again:
-        say("once more what did not work or was slow")
+        say("repeating what failed or was slow")
         second = _ask_net(asking, [n for n in nodes if n.name in again], plan, again,
                           {"bytes": plan.size})  # fmt: skip
         for answer in second:
@@ -265,10 +265,10 @@ def _own_machines(facts: Facts) -> tuple[list[Node], list[CheckResult]]:
     for node in facts.nodes:
         same = first.setdefault(str(facts.by_name[node.name].get("machine", node.name)), node)
         if not node.address:
-            seen = f"{node.name} has no address that peers could use: it was left out."
+            seen = f"{node.name} has no address that peers can use: skipped."
             results.append(CheckResult(INTERFACE_MISSING, "fail", seen, host_subject(node.name)))
         elif same is not node:
-            seen = f"{node.name} is the same machine as {same.name}: it was left out."
+            seen = f"{node.name} is the same machine as {same.name}: skipped."
             results.append(CheckResult(PORT_BLOCKED, "skip", seen))
     return [node for node in first.values() if node.address], results
 
@@ -299,7 +299,9 @@ def comm_between(
     per_node, ports = layout
     usable = [node for node in ranks if node.address or len(ranks) == 1]
     if not usable:
-        return [CheckResult(COMM_NOT_STARTED, "skip", "no node answered: there is nobody to test.")]
+        return [
+            CheckResult(COMM_NOT_STARTED, "skip", "no node answered: there is no node to test.")
+        ]
     crew = Crew(asking, {node.name: node for node in usable}, ports)
     variable = IFNAME[plan.backend]
     by_host = {node.where: interface_of(node, facts, variable) for node in facts.nodes}
@@ -338,6 +340,6 @@ def _taken(answers: Sequence[NodeAnswer], plan: NetPlan) -> list[CheckResult]:
         for port, error in answer.data.get("listen_errors", {}).items():
             if port in free:
                 continue
-            seen = f"{host}: port {port} cannot be listened on: {error}."
+            seen = f"{host}: cannot listen on port {port}: {error}."
             results.append(CheckResult(PORT_TAKEN, "fail", seen, host_subject(host)))
     return results

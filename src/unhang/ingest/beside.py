@@ -153,7 +153,7 @@ def _log_sources(inputs: Inputs, beside: Beside, extras: Extras) -> list[LogSour
         with _noted(extras, folder):
             of_cases += (replace(source, kept=True) for source in find_logs(folder, inputs.outside))
     if of_cases and not beside.case_logs:
-        text = f"{count_of(len(of_cases), 'log')} of the case left out, as asked (--no-logs)"
+        text = f"{count_of(len(of_cases), 'log')} of the case skipped (--no-logs)"
         extras.notes.append(Note("info", "logs", text))
         return found
     known = {source.path for source in found}
@@ -196,7 +196,7 @@ def _read_ras(paths: list[Path], extras: Extras, outside: Collection[Path]) -> N
                 told = _ras_of(path, waits=not named.is_dir())
                 extras.ras = (*extras.ras, told)
                 if told.repaired:
-                    text = "commas that NCCL 2.28.9 leaves out before missing ranks were put in"
+                    text = "added commas that NCCL 2.28.9 omits before missing ranks"
                     extras.notes.append(Note("info", show_path(str(path)), text))
 
 
@@ -269,7 +269,7 @@ def of_attempt(extras: Extras, attempt: str) -> tuple[LogEvent, ...]:
         if event.fields.get("attempt", keep) == keep and _words_of(event) not in others
     )
     left = len(extras.log_events) - len(kept)
-    text = f"{count_of(left, 'message')} of other attempts than attempt {keep} left out"
+    text = f"{count_of(left, 'message')} of other attempts than attempt {keep} skipped"
     extras.notes.append(Note("info", "logs", text))
     return kept
 

@@ -77,8 +77,8 @@ def choose(
         for incident in found if incident is not chosen
     )  # fmt: skip
     text = (
-        f"{len(found)} incidents lie here; this is {chosen.label} "
-        f"({count_of(len(chosen.ranks), 'rank')}), left out: {others}; choose with --incident"
+        f"{len(found)} incidents found; this is {chosen.label} "
+        f"({count_of(len(chosen.ranks), 'rank')}), skipped: {others}; choose with --incident"
     )
     return chosen, [*notes, Note("warning", "incidents", text)]
 

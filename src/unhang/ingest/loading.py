@@ -141,7 +141,7 @@ def load(
 def _check_ranks(option: str, value: int | None) -> None:
     if value is not None and not 1 <= value <= MAX_RANKS:
         raise UsageError(
-            f"{option} {value} makes no sense", f"Give the number of ranks, 1 to {MAX_RANKS:,}."
+            f"{option} {value} is out of range", f"Give the number of ranks, 1 to {MAX_RANKS:,}."
         )
 
 
@@ -163,7 +163,7 @@ def _without_nameless(found: list[DumpFile], notes: list[Note]) -> list[DumpFile
     files = [item for item in found if item.rank >= 0]
     for item in found:
         if item.rank < 0:
-            text = "left out: neither its name nor its content tells the rank (--rank-pattern can)"
+            text = "skipped: neither its name nor its content shows the rank (--rank-pattern can)"
             notes.append(Note("error", item.source, text))
     return files
 
@@ -174,19 +174,19 @@ def _no_evidence(
     """Why there is nothing to judge, as one sentence."""
     if reader.missing is not None:
         return reader.missing
-    hint = "Dumps are called like nccl_trace_rank_0; see docs/formats.md for all that is read."
+    hint = "Dumps have names like nccl_trace_rank_0; see docs/formats.md for all that is read."
     problems = [f"{i.source}: {i.problem}" for i in files if i.problem]
     problems += [f"{note.source}: {note.text}" for note in [*inputs.notes, *reader.notes]]
     if problems:
         more = f" (and {len(problems) - 1:,} more)" if len(problems) > 1 else ""
-        return NoEvidenceError(f"no dump can be read: {problems[0]}{more}", hint)
+        return NoEvidenceError(f"no dump is readable: {problems[0]}{more}", hint)
     if handed:
         hint = "Give what _dump_nccl_trace() or _dump_fr_trace() returned, as it is or decoded."
-        return NoEvidenceError("nothing that was handed over is a dump", hint)
+        return NoEvidenceError("none of the arguments is a dump", hint)
     if not inputs.files and beside.logs:
-        return NoEvidenceError("the logs hold no message that a rule knows", "Add the dumps.")
+        return NoEvidenceError("no rule knows a message of the logs", "Add the dumps.")
     if not inputs.files:
-        return NoEvidenceError("there are no files to read", hint)
+        return NoEvidenceError("no files to read", hint)
     others = "Logs go to unhang logs, saved stacks to unhang stacks, any text to unhang paste."
     return NoEvidenceError(
         f"none of {count_of(len(inputs.files), 'file')} is a dump or an archive of dumps",

@@ -324,7 +324,7 @@ def _inputs_of(path: str, held: Sequence[_Held], files: Sequence[_Found], base: 
     inputs.notes += [Note("warning", source, text) for source, text in notes]
     if any(listing.beside for listing in seen):
         text = (
-            "logs, stacks and reports beside the dumps were not read: they are not seen from here"
+            "logs, stacks and reports next to the dumps were not read: this machine cannot see them"
         )
         inputs.warn(show_path(path), text)
     return inputs

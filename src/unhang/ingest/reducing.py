@@ -67,7 +67,7 @@ def reduce(
         problems = [f"{note.source}: {note.text}" for note in (*inputs.notes, *reader.notes)]
         raise NoEvidenceError(
             f"there is no dump to reduce{f' ({problems[0]})' if problems else ''}",
-            "Dumps are called like nccl_trace_rank_0; see docs/formats.md for all that is read.",
+            "Dumps have names like nccl_trace_rank_0; see docs/formats.md for all that is read.",
         )
     notes = (*inputs.notes, *reader.notes)
     data, few = make_part(files, shared, notes, reader.passed_over, all_times=all_times)

@@ -124,7 +124,9 @@ def _files(folders: Iterable[Path], notes: list[Note]) -> list[Path]:
         fit = [path for path in named if path.is_file()]
         files += fit
         if len(entries) > len(fit):
-            text = f"{count_of(len(entries) - len(fit), 'entry', 'entries')} that are no JSON file"
+            text = (
+                f"{count_of(len(entries) - len(fit), 'entry', 'entries')} that are not JSON files"
+            )
             notes.append(Note("info", show_path(str(folder)), f"left out: {text}"))
     files.sort(key=lambda path: (name_told(path.name)[1], path.name), reverse=True)
     if len(files) > MAX_REPORTS:
@@ -138,7 +140,7 @@ def _read(path: Path, notes: list[Note]) -> SavedReport:
     try:
         schema = fit(value, _Headed).schema
     except ValueError as error:
-        raise _MisfitError("is no report of unhang") from error
+        raise _MisfitError("is not a report of unhang") from error
     if schema != SCHEMA:
         raise _MisfitError(
             f"is a report of another schema ({printable(schema, 60)}; read is {SCHEMA})"
@@ -146,7 +148,7 @@ def _read(path: Path, notes: list[Note]) -> SavedReport:
     try:
         whole = fit(value, _Whole)
     except ValueError as why:
-        raise _MisfitError(f"is not of its schema's shape: {printable(str(why), 120)}") from why
+        raise _MisfitError(f"does not match its schema: {printable(str(why), 120)}") from why
     source = show_path(str(path))
     command, time_ns = name_told(path.name)
     return SavedReport(
@@ -163,9 +165,7 @@ def _findings(items: list[Any], source: str, notes: list[Note]) -> tuple[Finding
     read = items[:MAX_FINDINGS]
     findings = tuple(_finding(found) for found in fitting(read, _Found))
     if len(findings) < len(read):
-        text = (
-            f"{count_of(len(read) - len(findings), 'finding')} left out: not of the schema's shape"
-        )
+        text = f"{count_of(len(read) - len(findings), 'finding')} skipped: not of the schema"
         notes.append(Note("warning", source, text))
     if len(items) > len(read):
         text = f"the first {MAX_FINDINGS} of {len(items):,} findings are read"

@@ -33,7 +33,7 @@ NEW_LINE: Final = Kind(
     "evidence",
     "A line at the end of the log that the good run given with --baseline never wrote.",
     role="observation",
-    actions=("Read it with the lines around it: what a good run never says is where to look.",),
+    actions=("Read it with the lines around it: a healthy run never prints it.",),
 )
 
 MAX_READ = 64 << 20
@@ -100,7 +100,7 @@ def _parts(source: LogSource, notes: list[Note]) -> Iterator[bytes]:
                 cut = len(last) + len(block) > MAX_READ // 2
                 last = (last + block)[-MAX_READ // 2 :]
                 if cut:
-                    notes.append(Note("warning", source.path, "its middle was not compared"))
+                    notes.append(Note("warning", source.path, "its middle is not compared"))
             yield from last.splitlines()
     except (OSError, EOFError, UnhangError) as error:
         notes.append(Note("error", source.path, f"could not be read: {reason(error)}"))

@@ -69,7 +69,7 @@ def scan_logs(sources: Iterable[LogSource], progress: Progress | None = None) ->
                 blocks = chunks(stream)
                 first = next(blocks, b"")
                 if not is_text(first):
-                    raise InputError("it is no text")
+                    raise InputError("it is not text")
                 scanner = FileScanner(source, found, _year_of(source.path))
                 try:
                     for block in filter(None, chain([first], blocks)):
@@ -161,7 +161,7 @@ class FileScanner:
         if self.recognised or self.got_on or kept.seen:
             self.found.recognised = True
         else:
-            text = "was not recognised as the log of a job" if self.end.data else "is empty"
+            text = "does not look like the log of a job" if self.end.data else "is empty"
             level: NoteLevel = "info" if self.source.kept else "warning"
             self.found.notes.append(Note(level, self.source.path, text))
 

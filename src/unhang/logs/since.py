@@ -34,8 +34,8 @@ def add_new_since(scan: LogScan, sources: Sequence[LogSource], case: Path) -> No
         return
     add_new(scan, sources, good)
     text = (
-        f"compared with {printable(earlier.name)}, an earlier case of the same command that ended "
-        "well (--no-baseline leaves it out)"
+        f"compared with {printable(earlier.name)}, an earlier healthy case of the same command "
+        "(--no-baseline skips it)"
     )
     scan.notes.append(Note("info", "baseline", text))
 

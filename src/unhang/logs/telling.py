@@ -140,7 +140,7 @@ class Teller:
         if rank < 0 or rank in self.found.ranks:
             return rank, local
         if len(self.found.ranks) >= MAX_RANKS:
-            self.kept.say(f"only the first {MAX_RANKS:,} ranks are told apart; others are nobody's")
+            self.kept.say(f"more than {MAX_RANKS:,} ranks: lines of the others belong to no rank")
             return UNKNOWN_RANK, False
         return rank, local
 

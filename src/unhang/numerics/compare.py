@@ -25,7 +25,7 @@ NUMBERS_DIFFER: Final = Kind(
     "numbers-differ",
     "failure",
     "Two settings give numbers that differ too much.",
-    alternatives=("Errors add up over a deep network: --scale widens what is allowed.",),
+    alternatives=("Errors add up over a deep network: --scale widens the allowed difference.",),
     actions=("Run it with --ops to see the operator; compare its inputs there.",),
 )
 
@@ -94,7 +94,11 @@ class Difference:
             what += f" (call {self.output.index + 1})"
         if self.reason:
             return f"{what}: {self.reason}"
-        times = f"; {self.excess:.2g} times what is allowed" if math.isfinite(self.excess) else ""
+        times = (
+            f"; {self.excess:.2g} times the allowed difference"
+            if math.isfinite(self.excess)
+            else ""
+        )
         return (
             f"{what}: {self.differing} of {count_of(self.size, 'element')} differ "
             f"({self.differing / max(self.size, 1):.1%}), max error {self.max_abs:.6g} absolute at "
@@ -217,7 +221,7 @@ def compare(
     ]  # fmt: skip
     only = len(other.outputs) - len(differences)
     if only:
-        notes.append(Note("info", "compare", f"{only} outputs came on one side only"))
+        notes.append(Note("info", "compare", f"{only} outputs exist on one side only"))
     causes = [f for f in findings if f.role == "cause"]
     unseen = _unseen(pairs, reference, other)
     status: Status = "problem" if causes else "insufficient" if unseen else "healthy"

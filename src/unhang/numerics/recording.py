@@ -41,7 +41,7 @@ class Setting:
             ) from error
         found = getattr(torch, dtype or "float32", None)
         if not isinstance(found, torch.dtype) or not found.is_floating_point:
-            raise UsageError(f"{dtype!r} is no floating point dtype", "For example: bfloat16")
+            raise UsageError(f"{dtype!r} is not a floating point dtype", "For example: bfloat16")
         return cls(device, dtype or "float32")
 
     def __str__(self) -> str:

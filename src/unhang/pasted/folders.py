@@ -99,7 +99,7 @@ def _read(path: str, outside: set[str], room: int) -> tuple[bytes, str]:
 
 def _evidence(path: str, data: bytes) -> tuple[bytes, str]:
     if not is_text(data) and data[:2] not in (b"\xff\xfe", b"\xfe\xff"):
-        return b"", "it is no text"
+        return b"", "it is not text"
     if not path.endswith((".json", ".jsonl")) or is_stacks(data) or b'"communicators"' in data:
         return (data, "") if data.strip() else (b"", "")
     try:

@@ -122,7 +122,7 @@ def _text(data: bytes, name: str) -> str:
         raise InputError(f"{name} is empty", "Paste logs, stacks or what ncclras printed.")
     if not is_text(data):
         hint = "Dumps and archives go to unhang diagnose, core files to unhang core."
-        raise InputError(f"{name} is no text", hint)
+        raise InputError(f"{name} is not text", hint)
     return data.decode("utf-8", "replace").removeprefix("\ufeff")
 
 

@@ -166,7 +166,7 @@ def dump_bytes(
     for candidate in found:
         if backend in ("", candidate.backend):
             return dumpfile.encode(candidate.content)
-    raise LookupError(f"no recorder of {backend or 'any backend'} holds anything in this process")
+    raise LookupError(f"no recorder of {backend or 'any backend'} holds any call in this process")
 
 
 def _recorder() -> Recorder:

@@ -7,6 +7,7 @@ from this alone, so whoever reads it back has what is on the page.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,9 +17,14 @@ from unhang.report import Report
 from unhang.reports.json import sayable_json
 from unhang.wording import fold_ranks
 
-__all__ = ["embedded", "facts_of"]
+__all__ = ["embedded", "facts_of", "shows_lateness"]
 
 _ALL = 1 << 30
+LEAST_LATE_MS = 50
+"""The darkest shade stands for so much at least (`HEAT.least` of the script): less is pale."""
+_NUMBER = re.compile(r"#(\d+)")
+_STATES = ("finished", "open", "failed", "missing", "unknown")
+"""As the script numbers them."""
 
 
 @dataclass(slots=True)
@@ -58,13 +64,13 @@ def facts_of(report: Report, picture: Picture, ticket: str) -> dict[str, Any]:
         "columns": [[each.label, each.number, each.marked, each.p2p] for each in picture.columns],
         "lanes": _lanes(picture, words),
         "bars": _bars(picture, words),
-        "heat": None
-        if picture.heat is None
-        else {
+        "heat": {
             "ranks": list(picture.heat.ranks),
             "numbers": list(picture.heat.numbers),
             "late_ms": [list(row) for row in picture.heat.late_ms],
-        },
+        }
+        if picture.heat is not None and shows_lateness(report, picture)
+        else None,
         "stacks": [_branch(branch) for branch in picture.stacks],
         "strings": list(words.numbers),
     }
@@ -95,13 +101,24 @@ def _lanes(picture: Picture, words: _Words) -> list[dict[str, Any]]:
     ]
 
 
+def shows_lateness(report: Report, picture: Picture) -> bool:
+    """Whether a map of it shows something: it is the matter, or some rank came late at all."""
+    if picture.heat is None:
+        return False
+    latest = max((max(row, default=0.0) for row in picture.heat.late_ms), default=0.0)
+    return report.status == "slow" or latest >= LEAST_LATE_MS
+
+
 def _bars(picture: Picture, words: _Words) -> dict[str, list[Any]]:
+    """Columns; a label without its number, which makes each its own, and the number."""
+    labels = [_NUMBER.search(bar.label) for bar in picture.bars]
     return {
         "rank": [bar.rank for bar in picture.bars],
         "begin": [bar.begin_ms for bar in picture.bars],
         "end": [bar.end_ms for bar in picture.bars],
-        "state": [bar.state for bar in picture.bars],
-        "label": [words.of(bar.label) for bar in picture.bars],
+        "state": [_STATES.index(bar.state) for bar in picture.bars],
+        "label": [words.of(_NUMBER.sub("#", bar.label, count=1)) for bar in picture.bars],
+        "number": [int(found[1]) if found else None for found in labels],
     }
 
 

@@ -21,7 +21,7 @@ from unhang.report import Report, Step
 from unhang.reports import markdown
 from unhang.reports.content.brief import Brief, brief_of
 from unhang.reports.content.story import Chapter, Story, tell
-from unhang.reports.embedding import embedded, facts_of
+from unhang.reports.embedding import embedded, facts_of, shows_lateness
 from unhang.reports.look import Look
 from unhang.wording import printable
 
@@ -30,6 +30,19 @@ __all__ = ["asset", "hash_of", "render", "text_of"]
 _MOST_LINES = 12
 _LONG_WORD = re.compile(r"(?<!\S)(?!https?://)\S{81,}")
 _HEAD, _TAIL = 50, 25
+_MOST_IN_TEAMS = 128
+"""Of more ranks, small cells by group do not fit a screen."""
+_LETTERS = re.compile(r"[a-z]+")
+_AXES = {
+    "tensor-parallel": {"tensor", "tp"},
+    "pipeline": {"pipeline", "pp"},
+    "data-parallel": {"data", "dp"},
+    "expert-parallel": {"expert", "ep"},
+    "context-parallel": {"context", "cp"},
+    "sharding": {"shard"},
+    "replication": {"replicate"},
+}
+"""Kinds of groups by words of their descriptions: those of Megatron, DeepSpeed, device meshes."""
 _SPANS = {0: "all", 600_000: "10 min", 60_000: "1 min", 10_000: "10 s", 1_000: "1 s"}
 """Choices of what the time axis shows, in ms before the end."""
 _PAGE = """<!DOCTYPE html>
@@ -119,15 +132,17 @@ def _short(value: str) -> str:
 def _body(report: Report, case: Case | None, picture: Picture) -> Iterator[str]:
     story = tell(report)
     yield from _head(brief_of(report), report)
-    yield from _map(report, picture, story)
-    yield from _pictures(picture)
+    yield from _overview(report, picture, story)
+    yield from _pictures(report, picture)
     yield from _log_lines(case)
     yield from _findings(story)
     yield from _rest(report, story)
 
 
 def _head(brief: Brief, report: Report) -> Iterator[str]:
-    yield f'<header><span class="status {brief.status}">{brief.status}</span>'
+    yield f'<header><div class="bar"><span class="status {brief.status}">{brief.status}</span>'
+    yield f'<span class="soft">{text_of(brief.basis)}</span>'
+    yield '<button type="button" class="noprint" data-copy="ticket">Copy as ticket</button></div>'
     yield f"<h1>{_short(brief.verdict)}</h1>"
     if brief.whose:
         yield f'<p class="soft whose">{"<br>".join(map(_short, brief.whose))}</p>'
@@ -143,9 +158,7 @@ def _head(brief: Brief, report: Report) -> Iterator[str]:
         yield '<ul class="steps" aria-label="What to run next">'
         yield from map(_step, report.next)
         yield "</ul>"
-    yield '<div class="bar noprint"><button type="button" data-copy="ticket">Copy as ticket'
-    yield "</button>"
-    yield f'<span class="soft">{text_of(brief.basis)}</span></div></header>'
+    yield "</header>"
 
 
 def _row(label: str, items: Sequence[str]) -> str:
@@ -165,37 +178,82 @@ def _step(step: Step) -> str:
     )
 
 
+def _overview(report: Report, picture: Picture, story: Story) -> Iterator[str]:
+    """Ranks, and who waits for whom or who comes late: beside each other where there is room."""
+    beside = [*(_waits(picture) or _late(report, picture))]
+    yield f'<div class="{"pair" if report.ranks and beside else "alone"}">'
+    yield from _map(report, picture, story)
+    yield from beside
+    yield "</div>"
+
+
+def _waits(picture: Picture) -> Sequence[str]:
+    if not picture.nodes:
+        return ()
+    return (
+        "<section><h2>Who waits for whom</h2>",
+        '<div class="bar noprint"><button type="button" id="all-waits" hidden>all of it</button>',
+        '<span id="waits-left" class="soft"></span></div>',
+        '<div id="waits" class="wide" tabindex="0" role="region" aria-label="Waiting"></div>',
+        "</section>",
+    )
+
+
+def _late(report: Report, picture: Picture) -> Sequence[str]:
+    if picture.heat is None or not shows_lateness(report, picture):
+        return ()
+    return (
+        f"<section><h2>Ranks that are late in {text_of(picture.heat.group)}</h2>",
+        f'<p class="soft">{_clock_words(picture)}</p>',
+        '<div id="heat" class="wide" tabindex="0" role="region" aria-label="Lateness"></div>',
+        "</section>",
+    )
+
+
 def _map(report: Report, picture: Picture, story: Story) -> Iterator[str]:
     if not report.ranks:
         return
-    yield f'<h2>Ranks <span class="soft">{text_of(story.rank_head)}</span></h2>'
+    chosen = _first_axis(report, picture)
+    yield f'<section><h2>Ranks <span class="soft">{text_of(story.rank_head)}</span></h2>'
     yield '<div class="bar noprint"><label>by <select id="axis"><option value="host">host</option>'
     for number, team in enumerate(picture.teams):
-        yield f'<option value="team:{number}">{text_of(team.name)}</option>'
+        selected = " selected" if number == chosen else ""
+        yield f'<option value="team:{number}"{selected}>{text_of(_axis_name(team.name))}</option>'
     yield "</select></label>"
-    yield '<button type="button" id="clear" disabled>show all</button>'
-    yield '<span id="chosen" class="soft" role="status"></span></div>'
+    yield '<label>find <input type="search" id="find" size="9" placeholder="47 or 40-47"></label>'
+    yield '<button type="button" id="clear" disabled>show all</button></div>'
     yield '<div id="map" class="wide" role="listbox" aria-multiselectable="true" '
     yield 'aria-label="Ranks: choose some to see these alone"></div>'
     yield '<div class="bar legend" id="legend"></div><div id="about" class="about soft"></div>'
+    yield '<div id="chosen" class="soft noprint" role="status"></div></section>'
 
 
-def _pictures(picture: Picture) -> Iterator[str]:
-    if picture.nodes:
-        yield "<h2>Who waits for whom</h2>"
-        yield '<div id="waits" class="wide" tabindex="0" role="region" aria-label="Waiting"></div>'
+def _first_axis(report: Report, picture: Picture) -> int:
+    """The groups of the verdict, where no host tells how ranks lie; -1 for hosts."""
+    few = len(report.ranks) <= _MOST_IN_TEAMS and not any(each.host for each in report.ranks)
+    first = report.findings[0].group if report.findings and few else None
+    names = [team.name for team in picture.teams]
+    return names.index(first.description) if first and first.description in names else -1
+
+
+def _axis_name(name: str) -> str:
+    """What groups of a description are, where it has one of the usual words for that."""
+    words = set(_LETTERS.findall(name.lower()))
+    kinds = [kind for kind, told in _AXES.items() if words & told]
+    return f"{kinds[0]} groups: {name}" if len(kinds) == 1 else name
+
+
+def _pictures(report: Report, picture: Picture) -> Iterator[str]:
     if picture.lanes:
         yield "<h2>Calls side by side</h2>"
         yield from _calls_head(picture)
         yield '<div id="calls" class="wide" tabindex="0" role="region" aria-label="Calls"></div>'
     if picture.stacks:
         yield "<h2>Where they stand</h2>"
-        yield '<p class="soft">Outermost frames above; as wide as the ranks that stand there.</p>'
+        yield '<p class="soft">Outermost frames at the top; the width shows how many ranks.</p>'
         yield '<div id="stacks" class="wide" tabindex="0" role="region" aria-label="Stacks"></div>'
-    if picture.heat is not None:
-        yield f"<h2>Who comes late to {text_of(picture.heat.group)}</h2>"
-        yield f'<p class="soft">{_clock_words(picture)}</p>'
-        yield '<div id="heat" class="wide" tabindex="0" role="region" aria-label="Lateness"></div>'
+    if picture.nodes:
+        yield from _late(report, picture)
     yield from _rates(picture.rates)
 
 
@@ -243,7 +301,7 @@ def _calls_head(picture: Picture) -> Iterator[str]:
 def _clock_words(picture: Picture) -> str:
     heat = picture.heat
     if heat is None or not heat.clocks:
-        return "Times are those of each rank's own host; their clocks could not be compared."
+        return "Times come from each rank's own host; their clocks could not be compared."
     apart = max(heat.clocks) - min(heat.clocks)
     return (
         f"Clocks were set by calls that all finished at one moment: {apart:.1f} ms apart at most."

@@ -18,7 +18,7 @@ from unhang.reproduce.shrinking import shrunk
 
 __all__ = ["Reproducer", "reproducer_of", "text_of"]
 
-_HINT: Final = "unhang diagnose says what it is; a hang that calls do not show has no reproducer."
+_HINT: Final = "unhang diagnose shows what it is; a hang outside of calls has no reproducer."
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ def reproducer_of(case: Case) -> Reproducer:
         raise NoEvidenceError(f"there is nothing to reproduce: {report.summary}", _HINT)
     if judgement_of_played(whole) != wanted:
         raise NoEvidenceError(
-            f"the calls alone do not lead to this verdict again: {report.summary}",
+            f"the calls alone do not reproduce this verdict: {report.summary}",
             "Calls before the dumps' windows, waits or values decide it: rehearse the program.",
         )
     small = shrunk(whole, lambda some: judgement_of_played(some) == wanted, _spare(report, whole))
@@ -81,7 +81,7 @@ def text_of(found: Reproducer, how: str, name: str) -> str:
     shown = {
         "gloo": f"Hangs: {command}",
         "rehearsal": f"Gloo does not hang here as NCCL does: unhang rehearse -- {command}",
-        "": f"Was not run. It should hang: {command}",
+        "": f"Not tried. It should hang: {command}",
     }[how]
     header = (
         f"{found.wanted.code} {found.wanted.slug}: {found.summary}",

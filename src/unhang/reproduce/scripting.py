@@ -69,7 +69,7 @@ def script_of(programs: Programs, header: Iterable[str]) -> str:
     ]
     merged = _merged(programs, names)
     if any(not move.waits for moves in programs.moves.values() for move in moves):
-        lines.append("works = []  # calls that are not waited for")
+        lines.append("works = []  # calls that no line waits for")
     lines.append("")
     lines += _guarded(merged, len(programs.names))
     return "\n".join([*lines, "", *_END.splitlines(), ""])

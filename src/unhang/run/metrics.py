@@ -54,12 +54,12 @@ def live_metrics(jobs: Sequence[JobNow]) -> Iterator[str]:
     )
     yield from family(
         "unhang_rank_finished_calls",
-        "Grows with every call that a rank has finished.",
+        "Grows with every call that a rank finishes.",
         ((labels, float(rank.finished)) for labels, rank in ranks),
     )
     yield from family(
         "unhang_rank_quiet_seconds",
-        "Since the last sign of life of a rank's program.",
+        "Seconds since the last sign of life of a rank's program.",
         ((labels, rank.quiet_s) for labels, rank in ranks if rank.quiet_s is not None),
     )
     groups = [
@@ -69,19 +69,19 @@ def live_metrics(jobs: Sequence[JobNow]) -> Iterator[str]:
     ]
     yield from family(
         "unhang_group_finished_collectives",
-        "Collectives of a group that all its members on this node have finished.",
+        "Collectives of a group that all members on this node have finished.",
         ((labels, float(group.finished)) for labels, group in groups),
     )
     yield from family(
         "unhang_group_ranks_behind",
-        "Members of a group on this node for which others of it wait.",
+        "Members of a group on this node that other members wait for.",
         ((labels, float(len(group.behind))) for labels, group in groups),
     )
 
 
 def _verdict_metrics(job: str, verdict: Verdict | None, *, running: bool) -> Iterator[str]:
     yield from family(
-        "unhang_job_running", "Whether the command still runs.", [({"job_id": job}, float(running))]
+        "unhang_job_running", "1 while the command runs.", [({"job_id": job}, float(running))]
     )
     told = []
     if verdict is not None:
@@ -90,7 +90,7 @@ def _verdict_metrics(job: str, verdict: Verdict | None, *, running: bool) -> Ite
         told = [({"job_id": job, **labels}, 1.0)]
     yield from family(
         "unhang_verdict",
-        "The last verdict about the job: its status, how sure, the action that it advises, where.",
+        "The last verdict about the job: status, confidence, the advised action, and the host.",
         told,
     )
 

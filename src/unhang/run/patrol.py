@@ -27,12 +27,13 @@ from unhang.run.incident.closing import short_path
 from unhang.run.incident.handling import Context, NodeIncident, What
 from unhang.run.incident.notifying import Notifier
 from unhang.run.incident.verdict import Verdict
-from unhang.run.watching.jobtree import JobTree
+from unhang.run.watching.jobtree import JobTree, starter_below
 from unhang.run.watching.moving import Movement
 from unhang.run.watching.pacing import Pacing
 from unhang.run.watching.roster import Gone, Roster
 from unhang.run.watching.watch import AUTO_AFTER, Alarm, HangWatch, Resumed, Working
 from unhang.run.words import (
+    elsewhere_words,
     end_words,
     look_options,
     slow_words,
@@ -120,7 +121,7 @@ class Patrol:
             self._tell_of_unarmed()
             if self.roster.attempt != attempt:
                 attempt = self.roster.attempt
-                self._close_current("the launcher has restarted the job")
+                self._close_current("the launcher restarted the job")
                 self.watch.forget_ranks()
                 self.course = Course()
             self._look_at_progress()
@@ -202,12 +203,12 @@ class Patrol:
                 (news if member.unarmed else limited).setdefault(why, []).append(member.rank)
         for why, ranks in limited.items():
             if not self.orders.quiet:
-                say(f"{rank_phrase(ranks)}: watched, and not asked for dumps: {printable(why)}")
+                say(f"{rank_phrase(ranks)}: watched, without dumps: {printable(why)}")
         for why, ranks in news.items():
             if not self.orders.quiet:
                 say(
-                    f"no recorder in {rank_phrase(ranks)}: {why}. Calls are not seen there; CPU "
-                    "time and bytes tell whether they move, and stacks are taken from outside."
+                    f"no recorder in {rank_phrase(ranks)}: {why}. unhang does not see their calls: "
+                    "CPU time and bytes show whether they move, and stacks come from outside."
                 )
 
     def _look_at_progress(self) -> None:
@@ -216,7 +217,7 @@ class Patrol:
             return
         if self._waits_for_ranks:
             self._waits_for_ranks = False
-            self._goes_on("the launcher has started its ranks")
+            self._goes_on("the launcher started its ranks")
         event = self._after_end(self._see())
         if self._runs_on():
             self._goes_on("the job ran on after a rank had ended")
@@ -282,8 +283,8 @@ class Patrol:
         ended_s = time.monotonic() - self._began_incident_s
         if self._kept_back is None or ended_s < LAUNCHER_ENDS_S or self._obeying():
             return event
-        self._close_current("nobody ended the other ranks, and they stand still")
-        text = f"{ended_s:.0f} s after a rank's end the others are still there, and stand still"
+        self._close_current("no process ended the other ranks, and they make no progress")
+        text = f"{ended_s:.0f} s after a rank ended, the others still exist and make no progress"
         alarm, self._kept_back = self._kept_back, None
         return replace(alarm, reason=text, quiet_s=ended_s, still_s=self.watch.still_s)
 
@@ -301,8 +302,10 @@ class Patrol:
             return
         self._told_of_launchers = self._waits_for_ranks = True
         if not waits:
+            if starter := starter_below(table, self.tree.child):
+                say(elsewhere_words(starter, alone_s))
             return
-        text = f"no rank has been started for {alone_s:.0f} s, and the launcher waits"
+        text = f"no rank has started for {alone_s:.0f} s, and the launcher waits"
         self._work_up(What("hang", text, alone_s, alone_s))
 
     def _see(self, *, acting: bool = False) -> Alarm | Resumed | None:
@@ -363,7 +366,7 @@ class Patrol:
             return
         news = heard_of(named, self.context.job, self.context.run)
         if news is not None:
-            self._close_current("another node has looked at its ranks again")
+            self._close_current("another node looked at its ranks again")
             kind = "hang" if news.kind == "hang" else "rank-ended"
             detail = f"{printable(news.detail)} (seen by {printable(news.run)})"
             what = What(kind, detail, still_s=self.watch.still_s)
@@ -391,7 +394,7 @@ class Patrol:
             say(f"the command has ended; {len(self.roster.members)} ranks run on, unwatched")
         text = f"the command ended with exit code {code}"
         if self.current is not None and not code and not self._obeying():
-            say("the job moves on: it has ended, and well")
+            say("the job moved on: it ended successfully")
             self.notifier.tell("moves-on", self.current.case, text)
             self._amend(self.current, ended_well=True)
         self._close_current(text, code)

@@ -78,7 +78,7 @@ def run_session(command: Sequence[str], wishes: Wishes) -> int:
     except OSError as error:
         if not isinstance(error, (NoRoomError, NoFolderError)):
             raise
-        say(f"no room beside the command ({error.strerror}): it runs without unhang")
+        say(f"no resources left to watch the command ({error.strerror}): it runs without unhang")
     return _become(command)
 
 
@@ -252,7 +252,7 @@ def _private_folder(run: str, job: str) -> str:
         except RuntimeDirError as error:
             import tempfile
 
-            say(f"{error}: the processes cannot be reached, they are sampled from outside only")
+            say(f"{error}: cannot reach the processes: unhang only samples them from outside")
             folder = f"{tempfile.mkdtemp(prefix='unhang-')}/run-{run}"
         os.makedirs(f"{folder}/staging/nccl", mode=0o700)  # noqa: PTH103 - pathlib is dear
     except OSError as error:

@@ -15,6 +15,7 @@ from unhang.run.watching.roster import Gone
 from unhang.wording import printable
 
 __all__ = [
+    "elsewhere_words",
     "end_words",
     "look_options",
     "slow_words",
@@ -26,7 +27,7 @@ def slow_words(slow: SlowRank) -> str:
     """A slow rank in words."""
     since = time.strftime("%H:%M:%S", time.localtime(slow.since_ns / 1e9))
     return (
-        f"rank {slow.rank} is slow since {since} ({slow.for_s:.0f} s): between two calls it needs "
+        f"rank {slow.rank} is slow since {since} ({slow.for_s:.0f} s): between two calls it takes "
         f"{slow.excess:.0%} longer than the others, which wait {slow.late_ms:.1f} ms a call for it"
     )
 
@@ -45,13 +46,22 @@ def work_words(rank: int, beat: Heartbeat | None, quiet_s: float) -> str:
     )
 
 
+def elsewhere_words(starter: str, alone_s: float) -> str:
+    """A command that starts its ranks on other nodes, and none here: what watches them there."""
+    return (
+        f"no rank of this command has been seen on this node for {alone_s:.0f} s, and {starter} "
+        "may start them on others, where this does not look. To watch them there, put it behind: "
+        f"{starter} … unhang run --case DIR -- …, with a directory that all nodes share"
+    )
+
+
 def end_words(gone: Gone) -> str:
     """How a rank ended, in words."""
     if gone.memory_kill is not None and gone.memory_kill.is_certain:
-        return "was killed by the kernel for want of memory"
+        return "was killed by the kernel for lack of memory"
     if gone.status is None:
         error = printable(gone.member.mark.exception)
-        return f"was ended by {error}" if error else "has gone without a word"
+        return f"was ended by {error}" if error else "disappeared without a message"
     if gone.status > 128:  # noqa: PLR2004 - 128 + signal, as shells say it
         with suppress(ValueError):
             return f"was ended by {signal.Signals(gone.status - 128).name}"

@@ -95,7 +95,7 @@ def _enter_with(token: str):  # type: ignore[no-untyped-def] # noqa: ANN202 - an
     async def enter(request: Request) -> Response:
         door = Door(_nothing, token)
         if not door.knows(request.query_params.get("token", "")):
-            return PlainTextResponse("refused: this is not the token\n", status_code=403)
+            return PlainTextResponse("refused: wrong token\n", status_code=403)
         live = request.query_params.get("to") == "live"
         answer = RedirectResponse("/live" if live else "/", status_code=303)
         answer.set_cookie(COOKIE, token, httponly=True, samesite="strict")
@@ -269,7 +269,7 @@ class _Desk:
             return _not_found(LookupError())
         if not sql.strip():
             asked = request.method == "POST"
-            said = "There is no statement, or one that is too long." if asked else ""
+            said = "The statement is empty or too long." if asked else ""
             return _own(console_page(key, "", (), (), said))
         async with self._asking:
             answer = await run_in_threadpool(self._ask, request, sql)
@@ -304,7 +304,7 @@ def _ran(command: Sequence[str]) -> str:
             command, capture_output=True, text=True, errors="replace", timeout=_RUN_S, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        return f"it was not answered: {error}"
+        return f"no answer: {error}"
     return (done.stdout + done.stderr)[:_MOST_SAID]
 
 

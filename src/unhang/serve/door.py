@@ -69,9 +69,9 @@ class Door:
             return "this name is not the server's"
         origin = headers.get("origin", "")
         if origin and urlsplit(origin).netloc != host:
-            return "requests of other pages are not answered"
+            return "requests from other pages are refused"
         if scope["method"] not in _READING and not (origin or "authorization" in headers):
-            return "a request that asks for work must say where it comes from"
+            return "a request for work must name its origin"
         if scope["path"] == "/enter":
             return ""  # it compares the token itself
         given = headers.get("authorization", "").removeprefix("Bearer ") or _cookie(headers)

@@ -73,7 +73,7 @@ def live_page() -> str:
         '<pre id="stacks-said" role="status" tabindex="0" aria-label="Stacks" hidden></pre>',
         '<p id="none">No armed rank runs here: start the job with <code>unhang run</code>.</p>',
         '<div id="jobs" class="wide" tabindex="0" role="region" aria-label="Jobs"></div>',
-        '<p class="soft">Who has finished fewest calls need not be at fault<span id="promise">: ',
+        '<p class="soft">The rank with fewest calls need not be at fault<span id="promise">: ',
         "the verdict comes by itself when the job hangs</span>.</p>",
         f"<script>{asset('live.js')}</script>",
     )
@@ -158,7 +158,7 @@ def _console_lines(
     key: str, sql: str, names: Sequence[str], rows: Sequence[Sequence[object]], said: str
 ) -> Iterator[str]:
     yield f'<p><a href="/case/{key}/">the case</a></p>'
-    yield f'<form action="/case/{key}/sql" method="post"><p><label>One statement that reads:<br>'
+    yield f'<form action="/case/{key}/sql" method="post"><p><label>One reading statement:<br>'
     yield f'<textarea name="sql" rows="5" cols="90">{text_of(sql or _EXAMPLE)}</textarea></label>'
     yield '</p><p><button type="submit">ask</button></p></form>'
     if said:
@@ -180,7 +180,7 @@ def saved_page(past: Past) -> str:
 
 
 def _saved_lines(past: Past) -> Iterator[str]:
-    yield '<p role="status">Only the report of this case is here, not what it was judged by.</p>'
+    yield '<p role="status">Only the report of this case is here, not its evidence.</p>'
     rows = ((label, _cell(getattr(past, name))) for name, label in _COMPARED.items())
     yield from _table(("", text_of(past.path.name)), [("when (UTC)", _time(past.time_s)), *rows])
 
@@ -197,7 +197,7 @@ def _paste_lines(said: str) -> Iterator[str]:
     yield "printed, or an issue that holds all of them:<br>"
     yield '<textarea name="text" rows="20" cols="90" required autofocus></textarea></label></p>'
     yield '<p><button type="submit">judge</button></p></form>'
-    yield '<p class="soft">It is judged on this machine, and kept nowhere.</p>'
+    yield '<p class="soft">unhang judges it on this machine, and does not keep it.</p>'
 
 
 def refusal_page(why: str) -> str:
@@ -301,6 +301,6 @@ def _case_metrics(pasts: Iterable[Past], unreadable: int) -> Iterator[str]:
     yield from family("unhang_newest_case_timestamp_seconds", meaning, [({}, newest)])
     yield from family(
         "unhang_host_culprit_cases",
-        "Incidents in which a host had a culprit.",
+        "Incidents with a culprit on the host.",
         (({"host": host}, float(number)) for host, number in sorted(hosts.items())),
     )

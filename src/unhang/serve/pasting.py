@@ -46,7 +46,7 @@ def judged(text: bytes) -> tuple[str, str]:
             command, input=text, capture_output=True, timeout=_JUDGE_S, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
-        return "", f"It was not judged within {_JUDGE_S:.0f} s."
+        return "", f"No verdict within {_JUDGE_S:.0f} s."
     page = done.stdout.decode("utf-8", "replace")
     said = done.stderr.decode("utf-8", "replace").removeprefix("unhang: ").split("\n", 1)[0]
-    return page, "" if page else printable(f"It cannot be judged: {said}", 300)
+    return page, "" if page else printable(f"No verdict: {said}", 300)

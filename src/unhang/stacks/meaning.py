@@ -224,7 +224,7 @@ def _aborting(frames: Sequence[Frame]) -> str:
         if at >= 0:
             by = next((f for f in frames[at + 1 :] if not f.function.startswith(how)), None)
             who = f" in {by.function.removesuffix('()')}" if by and by.function != "??" else ""
-            return f"aborting: an error was {does}{who}, and nobody caught it"
+            return f"aborting: an error was {does}{who}, and not caught"
     if any(frame.function.startswith("std::terminate") for frame in frames):
         return "aborting: a C++ exception was not caught"
     by = next((f for f in frames if not f.function.startswith(_SIGNALLING)), None)

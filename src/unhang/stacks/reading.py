@@ -69,7 +69,7 @@ def read_stacks(path: str | os.PathLike[str], without: Collection[Path] = ()) ->
     said = {names[file] for file, r in zip(files, readings, strict=True) if r.notes}
     silent = {*names.values()} - read - said
     if unread := sorted(name for name in silent if rank_in_name(name) != UNKNOWN_RANK):
-        text = f"{count_of(len(unread), 'file')} of ranks without stacks we know: {unread[0]}"
+        text = f"{count_of(len(unread), 'file')} of ranks without known stacks: {unread[0]}"
         notes.append(Note("info", str(root), f"{text}{' …' if unread[1:] else ''}"))
     if read.intersection(by_number):
         notes.append(Note("info", str(root), "ranks are taken from the numbers of the files"))
@@ -135,7 +135,9 @@ def _parse(data: bytes, source: str, rank: int, *, quiet: bool) -> Reading:
     for piece, known in pieces:
         if known is None:
             if (strange and not quiet) or piece.rank != UNKNOWN_RANK:
-                notes_found.append(Note("error", source, f"{_whose(piece)}holds no stacks we know"))
+                notes_found.append(
+                    Note("error", source, f"{_whose(piece)}holds no stacks of a known format")
+                )
             continue
         try:
             found = known.parse(piece.text)

@@ -22,7 +22,7 @@ KINDS: Final[dict[str, str]] = {
     "data-loader": "loads or waits for data",
     "checkpoint": "saves or loads a checkpoint",
     "file-system": "reads or writes files or remote storage",
-    "compilation": "compiles code, or waits for another process that does",
+    "compilation": "compiles code, or waits for another process that compiles",
     "network": "talks to a service or waits on a socket",
     "logging": "waits for a logger or an experiment tracker",
     "process": "waits for another process",
@@ -31,13 +31,13 @@ KINDS: Final[dict[str, str]] = {
     "lock": "waits for a lock, an event, a queue or a thread",
     "gil": "waits for the interpreter's lock (GIL), or holds it in native code",
     "sleep": "sleeps",
-    "abort": "ends itself: an error that nobody caught, or a failed check of a library",
+    "abort": "aborts: an uncaught error, or a failed check of a library",
     "stopped": "is stopped by a signal or a debugger",
-    "dead": "has ended and nobody has collected it (zombie)",
+    "dead": "has exited, and its parent has not collected it (zombie)",
     "uninterruptible": "is in an uninterruptible system call: storage, network mount or driver",
     "user-code": "runs, or waits in, the user's own code",
     "idle": "waits for work: a helper thread, or a worker of an engine",
-    "native": "is in native code that nothing here knows",
+    "native": "is in native code that no rule here knows",
     "unknown": "nothing tells",
 }
 
@@ -101,7 +101,7 @@ RULES: Final[tuple[FrameRule, ...]] = (
         ("torch/distributed/rpc/api.py",), ("_wait_all_workers", "_all_gather", "_barrier")),
     FrameRule("rpc", "waiting for another worker's answer in {function}",
         ("torch/distributed/rpc/api.py",), ("rpc_sync",)),
-    FrameRule("rpc", "waiting for what another worker holds (to_here)",
+    FrameRule("rpc", "waiting for a value that another worker holds (to_here)",
         ("torch/distributed/rpc/api.py",), ("method",)),
     FrameRule("rpc", "waiting for another worker's answer ({function})",
         ("unhang/record/calls/rpc.py",), ("wait", "wait_all", "to_here", "rpc_sync")),
@@ -129,7 +129,7 @@ RULES: Final[tuple[FrameRule, ...]] = (
     FrameRule("process", "waiting for a worker's answer",
         ("vllm/distributed/device_communicators/shm_broadcast.py",),
         below=("get_response", "_wait_for_response", "wait_for_response", "collective_rpc")),
-    FrameRule("process", "waiting for a worker to take its order",
+    FrameRule("process", "waiting for a worker to take its request",
         ("vllm/distributed/device_communicators/shm_broadcast.py",),
         ("acquire_write", "enqueue")),
     FrameRule("idle", "waiting for the engine's next message ({function})",
@@ -197,7 +197,7 @@ RULES: Final[tuple[FrameRule, ...]] = (
         ("torch/cuda/__init__.py", "torch/cuda/streams.py", "torch/xpu/__init__.py",
          "torch/accelerator/__init__.py", "torch_npu/npu/utils.py", "torch_npu/npu/streams.py"),
         ("synchronize",)),
-    FrameRule("device-sync", "waiting for room in its device's queue of launches ({function})",
+    FrameRule("device-sync", "waiting for space in its device's launch queue ({function})",
         native=("cudaLaunchKernel", "cuLaunchKernel", "cudaGraphLaunch", "cuGraphLaunch",
                 "hipLaunchKernel", "hipModuleLaunchKernel", "hipExtModuleLaunchKernel",
                 "hipGraphLaunch", "aclrtLaunchKernel", "zeCommandListAppendLaunchKernel")),
@@ -287,7 +287,7 @@ EVALUATIONS: Final = frozenset({
     "test_epoch", "validate", "validate_epoch", "validation", "validation_epoch",
     "validation_loop", "validation_step",
 })  # fmt: skip
-"""What people call functions that evaluate, in programs and in frameworks."""
+"""Names of functions that evaluate, in programs and in frameworks."""
 
 FALLBACKS: Final[tuple[FrameRule, ...]] = (
     FrameRule("gil", "waiting for the GIL",
@@ -358,7 +358,7 @@ IDLE: Final[tuple[FrameRule, ...]] = (
         ("concurrent/futures/thread.py", "multiprocessing/queues.py", "multiprocessing/pool.py"),
         ("_worker", "_feed", "worker", "_handle_tasks", "_handle_workers", "_handle_results")),
 )  # fmt: skip
-"""Threads that say nothing of the job as long as they wait; looked for from the outermost frame."""
+"""Threads that say nothing about the job while they wait; searched from the outermost frame."""
 
 CHANNELS: Final[tuple[tuple[str, str, str], ...]] = (
     # beginning of the kernel's wait channel, kind, what it says
@@ -382,8 +382,8 @@ CHANNELS: Final[tuple[tuple[str, str, str], ...]] = (
     ("kernel_waitid", "process", "waiting for a child process"),
     ("pipe_read", "process", "reading from a pipe"),
     ("anon_pipe_read", "process", "reading from a pipe"),
-    ("pipe_write", "process", "writing to a pipe that nobody empties"),
-    ("anon_pipe_write", "process", "writing to a pipe that nobody empties"),
+    ("pipe_write", "process", "writing to a full pipe that no process reads"),
+    ("anon_pipe_write", "process", "writing to a full pipe that no process reads"),
     ("wait_woken", "network", "waiting on a socket, or for a terminal"),
     ("n_tty_read", "prompt", "reading from a terminal"),
     ("sk_wait", "network", "waiting on a socket"),

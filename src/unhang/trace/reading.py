@@ -105,7 +105,7 @@ def _read_file(path: Path, notes: list[Note]) -> tuple[int, ProcessTrace, list[C
     lines = data.split(b"\0", 1)[0].decode("utf-8", "replace").splitlines()
     header = _HEADER.match(lines[0]) if lines else None
     if header is None:
-        notes.append(Note("warning", str(path), "is no call trace"))
+        notes.append(Note("warning", str(path), "is not a call trace"))
         return None
     rank, pid, parent, turn = header.groups()
     process = ProcessTrace(int(pid), int(rank) if rank else -1, int(parent))

@@ -130,12 +130,12 @@ def _quiet(observed: Observed, total: int) -> str:
     """What is said where nothing was found."""
     seconds, first = observed.seconds, observed.traces[0] if observed.traces else None
     if not total:
-        return f"It made no system call in {seconds:.0f} s: what it does was not seen."
+        return f"It made no system call in {seconds:.0f} s: what it does is unknown."
     made = count_of(total, "system call")
     if first and first.ended:
         return f"It made {made} and {first.ended}: it neither waits nor spins."
     if not seconds:
-        return f"It made {made}, without time stamps: how long it waits is not known."
+        return f"It made {made}, without time stamps: how long it waits is unknown."
     return f"It made {made} in {seconds:.0f} s and neither waits nor spins; most often: " + (
         f"{_most(first)}." if first else "none."
     )
@@ -188,11 +188,11 @@ def _on_host(subjects: Sequence[Subject], host: str) -> tuple[Subject, ...]:
 
 
 _DOUBTS: Final = {
-    WAITS_IN_SYSCALL.code: "it was watched for a short while: a slow peer looks the same",
-    SPINS_IN_SYSCALLS.code: "polling without a pause may be how it waits",
-    BUSY_WITHOUT_SYSCALLS.code: "system calls do not tell work from a loop",
+    WAITS_IN_SYSCALL.code: "it was watched briefly: a slow peer looks the same",
+    SPINS_IN_SYSCALLS.code: "it may wait by polling without a pause",
+    BUSY_WITHOUT_SYSCALLS.code: "system calls do not separate work from a loop",
 }
-_NO_TIME = "nothing tells for how long it has been in that call"
+_NO_TIME = "how long it has been in that call is unknown"
 
 
 def _doubts(kind: Kind, sure: Confidence) -> tuple[str, ...]:

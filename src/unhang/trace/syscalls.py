@@ -43,7 +43,7 @@ PATIENCE_S = 10.0
 
 _DIGITS = 9
 _HOW = ("-f", "-yy", "-T", "-tt", "-s", "64")
-UNSTAMPED = "without time stamps (strace -tt) nothing tells how long a call took"
+UNSTAMPED = "without time stamps (strace -tt) the trace does not show how long a call took"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,9 @@ def trace_pid(
         for tid, awake in awake_of(each).items():
             traces.setdefault(tid, SyscallTrace(tid)).awake_s = sum(awake) - before.get(tid, 0.0)
     if not traces:
-        raise InputError(f"process {pid} ended before strace saw anything", "Is it still there?")
+        raise InputError(
+            f"process {pid} ended before strace saw anything", "Check that it still exists."
+        )
     return Observed(_in_order(traces, pid), seconds, socket.gethostname())
 
 

@@ -423,7 +423,7 @@ def test_of_one_who_waits_alone_and_many_who_do_not_nobody_is_named() -> None:
     cause = only_cause(diagnose(job.case()))
     assert (cause.code, cause.culprits) == ("UH101", ())
     assert cause.summary == (
-        "Nobody else called all_reduce #2 of default_pg (0), in which rank 0 waits: it may be a "
+        "No other rank called all_reduce #2 of default_pg (0), in which rank 0 waits: it may be a "
         "call too many."
     )
     job.dump_fields = {rank: {"main_stack": frames_of("data.py:7 load")} for rank in (1, 2, 3)}

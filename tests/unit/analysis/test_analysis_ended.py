@@ -82,7 +82,7 @@ def test_a_rank_that_the_kernel_killed_for_memory(status: int | None) -> None:
     assert parse(dump_samples([gone])) == [gone]
     first = cause(job().case(samples=[alive(0), gone, alive(2)]))
     assert first.culprits == (1,)
-    assert first.summary.startswith("Rank 1 was killed by the kernel for want of memory: its")
+    assert first.summary.startswith("Rank 1 was killed by the kernel for lack of memory: its")
     assert "its cgroup used up to 8,192 of 8,192 MB" in first.summary
     assert any("killed 1 process of its cgroup" in line for line in first.evidence)
     assert first.actions[0].startswith("Raise the limit")
@@ -99,7 +99,7 @@ def test_kills_beside_a_rank_that_lives_are_told_and_blame_nobody() -> None:
     report = diagnose(job().case(samples=peers))
     (told,) = (note.text for note in report.notes if note.source == "memory of node01")
     assert told == (
-        "the kernel killed 1 process for want of memory in the cgroup of ranks 0,2 since it was "
+        "the kernel killed 1 process for lack of memory in the cgroup of ranks 0,2 since it was "
         "made: its cgroup used up to 8,192 of 8,192 MB. A rank that is missing may be one of them"
     )
     assert "UH106" not in {finding.code for finding in report.findings}
@@ -111,7 +111,7 @@ def test_fewer_kills_than_ends_prove_nothing() -> None:
     gone = [replace(ended(rank, 137), memory_kill=kill) for rank in (1, 2)]
     first = cause(job((1, 2)).case(samples=[alive(0), *gone]))
     assert "were ended by SIGKILL" in first.summary
-    assert any("killed 1 process of its cgroup for want of memory" in e for e in first.evidence)
+    assert any("killed 1 process of its cgroup for lack of memory" in e for e in first.evidence)
     assert first.alternatives
 
 
@@ -401,7 +401,7 @@ def test_one_failure_of_several_ranks_is_one_failure() -> None:
 def test_an_end_that_nobody_saw_is_said_to_be_unseen() -> None:
     """Without status and exception the finding is of medium confidence."""
     found = cause(job().case(samples=[alive(0), ended(1, None), alive(2)]))
-    assert "nobody saw how it ended" in found.summary
+    assert "no source shows how it ended" in found.summary
     assert found.confidence == "medium"
 
 

@@ -56,6 +56,19 @@ def test_all_receive_first() -> None:
     assert {site.line for site in cause.sites} == {0, 1, 2, 3}
 
 
+def test_a_send_against_a_call_of_all_is_cured_by_its_receive() -> None:
+    """Captured: one group, in which no order of groups can be crossed, and that was advised."""
+    job = FakeJob(3)
+    for _ in range(3):
+        job.call(range(3), site="train.py:8 step")
+    job.send(0, 1, site="train.py:9 step", finished=False)
+    job.call((1, 2), site="train.py:11 step", finished=False)
+    cause = only_cause(diagnose(job.case()))
+    assert (cause.code, cause.culprits) == ("UH301", ())
+    assert "Check that each send has one receive" in cause.actions[0]
+    assert not any("groups" in action for action in cause.actions)
+
+
 def test_two_way_batches_are_healthy() -> None:
     """Both directions in one batch pair up in any order, finished or in flight."""
     job = FakeJob(3)

@@ -327,7 +327,8 @@ def test_who_stands_elsewhere_is_named_where_dumps_have_everybody_in_the_call(
     assert essence(report) == ("problem", "UH401", "low", (2,), (0, 1, 3))
     assert report.summary.startswith("Rank 2 is ")
     assert (report.findings[0].evidence[1]) == (
-        "Sources disagree: the dumps show everybody in all_reduce #2, the stacks only ranks 0-1,3."
+        "Sources disagree: the dumps show all members in all_reduce #2, "
+        "the stacks only ranks 0-1,3."
     )
     assert "nobody is named" not in " ".join(report.findings[0].evidence)
     assert [s.ranks for s in report.findings[0].sites if s.role == "culprit"] == [(2,)]
@@ -401,7 +402,7 @@ def test_who_waits_for_a_key_of_a_store_may_not_be_the_one_at_fault() -> None:
     assert found.evidence[1] == (
         "The key that each rank set last: rank 0: '2/0'; rank 1: '3/1'; rank 2: '2/2'."
     )
-    assert found.alternatives[-1].startswith("Whoever has to set that key")
+    assert found.alternatives[-1].startswith("The rank that has to set that key")
 
 
 def test_who_waits_for_a_lock_that_processes_share_may_not_be_the_one_at_fault() -> None:

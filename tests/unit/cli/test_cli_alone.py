@@ -36,7 +36,7 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_job_that_stands_still_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """With the command that shows where; one that moves is shown live, one that ended is none."""
     assert seen(monkeypatch, job("a", 3.0), job("b", 270.0), job("c", 900.0, alive=False)) == [
-        "job b has stood still for 4 minutes, 1 rank here: unhang stacks --job b",
+        "job b has made no progress for 4 minutes, 1 rank here: unhang stacks --job b",
         "job a runs here, 1 rank: unhang top --job a",
     ]
     assert seen(monkeypatch, job("b", None)) == ["job b runs here, 1 rank: unhang top"]

@@ -58,7 +58,7 @@ def test_what_was_read_is_not_replaced(tmp_path: Path) -> None:
     dump = tmp_path / "rank_0"
     dump.write_text("evidence")
     options = replace(parsed("-o", str(dump)), inputs=(str(tmp_path / "." / "rank_0"),))
-    with pytest.raises(OutputError, match="would be read"):
+    with pytest.raises(OutputError, match="exists and is input"):
         emit(never_joined(), options)
     assert dump.read_text() == "evidence"
 

@@ -115,7 +115,7 @@ def test_what_the_shell_hands_over(capsys: pytest.CaptureFixture[str]) -> None:
     ("make", "says"),
     [
         (lambda path: path.write_text(" \n"), "is empty"),
-        (lambda path: path.write_bytes(bytes(range(256)) * 20), "is no text"),
+        (lambda path: path.write_bytes(bytes(range(256)) * 20), "is not text"),
         (lambda path: path.mkdir(), "holds no text"),
         (lambda _: None, "does not exist"),
     ],
@@ -146,4 +146,4 @@ def test_a_directory_of_dumps_needs_no_command(
 ) -> None:
     """It goes to diagnose, which says what it lacks."""
     assert main([str(tmp_path)]) == 3
-    assert "there are no files to read" in capsys.readouterr().err
+    assert "no files to read" in capsys.readouterr().err

@@ -96,8 +96,8 @@ def test_one_dead_node_never_stops_the_rest(tmp_path: Path) -> None:
     assert (gathered.whole, gathered.ranks, gathered.world_size) == (["a"], {0, 1}, 4)
     assert gathered.failed == {
         "b": "ssh: connect to host b port 22: No route to host",
-        "c": "it ended before all had come",
-        "d": "sh ended and nothing came",
+        "c": "it ended before all answers came",
+        "d": "sh ended without an answer",
     }
     assert gathered.notes == ["a: a note"]
     assert (case / "dumps" / "gloo" / "rank_1").read_bytes() == b"dump"
@@ -108,7 +108,7 @@ def test_one_dead_node_never_stops_the_rest(tmp_path: Path) -> None:
     assert ranks["0"]["came"] == {"dump": "d0"}  # type: ignore[index]  # JSON
     assert ranks["3"]["missing"] == {"all": "no node reported this rank"}  # type: ignore[index]  # JSON
     notes = {node["host"]: node["notes"] for node in told["nodes"]}  # type: ignore[attr-defined]  # JSON
-    assert notes["b"] == [f"nothing came of this node: {gathered.failed['b']}"]
+    assert notes["b"] == [f"nothing came from this node: {gathered.failed['b']}"]
     assert not list(case.glob(".incoming*"))
 
 
@@ -218,7 +218,7 @@ def test_a_node_of_many_names_costs_only_itself(tmp_path: Path) -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert (gathered.whole, set(gathered.failed)) == (["b"], {"a"})
-    assert any("names were passed over" in note for note in gathered.notes)
+    assert any("skipped lines under further names" in note for note in gathered.notes)
 
 
 def test_a_world_that_nobody_can_have_is_not_believed(tmp_path: Path) -> None:
@@ -228,7 +228,7 @@ def test_a_world_that_nobody_can_have_is_not_believed(tmp_path: Path) -> None:
     gathered, case = collected(launcher, tmp_path)
     assert gathered.world_size == 4
     assert gathered.ranks == {0, 2}
-    assert any("16,777,215 ranks, which is not believed" in note for note in gathered.notes)
+    assert any("16,777,215 ranks: ignored" in note for note in gathered.notes)
     assert len(manifest(case)["ranks"]) == 4  # type: ignore[arg-type]  # JSON
 
 

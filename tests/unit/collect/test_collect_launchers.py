@@ -126,7 +126,7 @@ def test_a_pbs_job_is_reached_by_ssh(
         ("job_state = Q", ToolError, r"does not run \(state Q\)"),
         ("job_state = B", UsageError, "is an array"),
         ("", ToolError, r"does not run \(state unknown\)"),
-        ("job_state = R\n exec_host = -oX/0", UsageError, "is no host"),
+        ("job_state = R\n exec_host = -oX/0", UsageError, "is not a host"),
     ],
 )
 def test_a_pbs_job_without_nodes(
@@ -146,7 +146,7 @@ def test_a_pbs_job_without_nodes(
 @pytest.mark.parametrize("job", ["", "-x", "4711;x", "a.b"])
 def test_what_is_no_job_of_pbs_is_refused(job: str) -> None:
     """Before qstat sees it."""
-    with pytest.raises(UsageError, match="no job id of PBS"):
+    with pytest.raises(UsageError, match="not a job id of PBS"):
         Pbs(job).nodes()
 
 
@@ -186,7 +186,7 @@ esac""", monkeypatch)  # fmt: skip
     assert slurm.nodes() == ["n1"]
     assert "--jobid=4714" in slurm.launch(("n1",), PROGRAM).command
     assert slurm.orders("n1")["slurm_jobs"] == ["4714"]
-    with pytest.raises(UsageError, match="is an array, of which 2 tasks run"):
+    with pytest.raises(UsageError, match="is an array with 2 running tasks"):
         Slurm("4711").nodes()
 
 
@@ -225,7 +225,7 @@ def test_an_unknown_job_has_slurms_own_words(
          monkeypatch)  # fmt: skip
     with pytest.raises(ToolError, match="Invalid job id"):
         Slurm("4711").nodes()
-    with pytest.raises(UsageError, match="no job id"):
+    with pytest.raises(UsageError, match="not a job id"):
         Slurm("$(reboot)").nodes()
 
 
@@ -259,7 +259,7 @@ def test_a_flux_job_that_cannot_be_reached_is_said_so(
     tool(tmp_path, "flux", script, monkeypatch)
     with pytest.raises(ToolError, match=message):
         Flux("f1").nodes()
-    with pytest.raises(UsageError, match="no job id of Flux"):
+    with pytest.raises(UsageError, match="not a job id of Flux"):
         Flux("--jobid").nodes()
 
 

@@ -117,7 +117,7 @@ def test_nccls_pipe_is_asked(process: Process, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("environ", "why"),
     [
-        ({}, "no recorder of unhang is armed in it, and neither"),
+        ({}, "no recorder of unhang is armed in it; torch's"),
         ({"TORCH_NCCL_DEBUG_INFO_PIPE_FILE": "/no/such/"}, "NCCL's pipe: No such file"),
         ({"TORCH_WORKER_SERVER_SOCKET": "/no/such/socket"}, "no recorder of unhang"),
     ],

@@ -139,7 +139,7 @@ def test_what_nobody_knows_is_left_out_or_dropped(case: Path, tmp_path: Path) ->
 
 def test_it_never_overwrites(case: Path, tmp_path: Path) -> None:
     """A target that is there, and a case that is not, are refused."""
-    with pytest.raises(OutputError, match="is there already"):
+    with pytest.raises(OutputError, match="exists already"):
         redact_case(case, tmp_path, Redactor())
     with pytest.raises(InputError, match="holds no files"):
         redact_case(tmp_path / "none", tmp_path / "clean", Redactor())

@@ -139,7 +139,7 @@ def test_whoever_has_ended_is_not_looked_at() -> None:
     assert (sample.state, sample.threads) == ("Z", ())
     child.wait()
     sample, _ = sample_once(Target(process, rank=0, role="rank"))
-    assert sample.error == "it ended before it could be looked at"
+    assert sample.error == "it ended before unhang could sample it"
 
 
 def test_a_stopped_process_is_not_stopped_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -174,8 +174,8 @@ def test_an_older_version(tools: Tools) -> None:
         ("UH842", "fail", "a gpu 0"),
         ("UH848", "warn", "a"),
     ]
-    assert "amd-smi xgmi said nothing (exit code 2) invalid choice: xgmi" in notes
-    assert "amd-smi metric says nothing of GPU 1" in notes
+    assert "amd-smi xgmi printed nothing (exit code 2) invalid choice: xgmi" in notes
+    assert "amd-smi metric reports nothing about GPU 1" in notes
 
 
 def test_rocm_smi_where_there_is_no_amd_smi(tools: Tools) -> None:
@@ -198,15 +198,15 @@ def test_a_tool_that_hangs(tools: Tools) -> None:
     bad, notes = judged(0.2)
     assert bad == []
     assert "no GPU to check" in notes
-    assert "amd-smi list did not end in time" in notes
+    assert "amd-smi list did not finish in time" in notes
 
 
 @pytest.mark.parametrize(
     ("script", "said"),
     [
-        ("exec cat /dev/zero", "said more than"),
-        ("exec yes '['", "said more than"),
-        ("exit 1", "said nothing (exit code 1)"),
+        ("exec cat /dev/zero", "printed more than"),
+        ("exec yes '['", "printed more than"),
+        ("exit 1", "printed nothing (exit code 1)"),
         ("echo driver not loaded >&2; exit 4", "(exit code 4) driver not loaded"),
         ("printf '%0100000d' 0 | tr 0 '['", "names no GPU"),
         ("""echo '[{"gpu": true}, {"gpu": -1}, {"gpu": 1e9}, 7, [[]]]'""", "names no GPU"),

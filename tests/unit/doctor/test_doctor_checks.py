@@ -409,7 +409,7 @@ def test_the_terminal_tells_the_cure() -> None:
 
 
 NO_GPU = CheckResult(CHECKS["UH840"], "skip", "a: no GPU to check: no library.", host_subject("a"))
-NO_PEER = CheckResult(CHECKS["UH823"], "skip", "one node has nobody to connect to.")
+NO_PEER = CheckResult(CHECKS["UH823"], "skip", "one node has no peer to connect to.")
 NO_TORCH = CheckResult(CHECKS["UH865"], "skip", "torch is not there.")
 LIMITS = CheckResult(
     CHECKS["UH805"], "ok", "a: open files are limited to 65536.", host_subject("a")
@@ -453,15 +453,14 @@ def test_what_was_skipped_stands_in_the_headline() -> None:
     doubtful = CheckResult(CHECKS["UH808"], "warn", "a: core files are off.", host_subject("a"))
     report = to_report([LIMITS, INTERFACE, NO_PEER, NO_GPU, STEPS])
     assert report.summary == (
-        "3 checks passed, 2 skipped: one node has nobody to connect to; "
+        "3 checks passed, 2 skipped: one node has no peer to connect to; "
         "a: no GPU to check: no library."
     )
     assert to_report([doubtful, STEPS], ["comm"]).summary == (
         "1 check passed, 1 gave a warning: a: core files are off."
     )
     assert to_report([NO_TORCH], ["comm"]).summary == (
-        "Not enough was looked at for a verdict on comm: 0 checks passed, 1 skipped: "
-        "torch is not there."
+        "Too few checks ran for a verdict on comm: 0 checks passed, 1 skipped: torch is not there."
     )
 
 
@@ -551,4 +550,4 @@ def test_clocks_that_nobody_sets() -> None:
     assert bad(check_env({"b": nodes["b"]}, 1)) == []
     (found,) = (r for r in check_env(nodes, 1) if r.level == "warn")
     assert (found.code, [s.host for s in found.subjects]) == ("UH812", ["b"])
-    assert "nobody sets those of b" in found.seen
+    assert "no daemon sets the clocks of b" in found.seen

@@ -224,7 +224,7 @@ def test_time_is_bounded() -> None:
     """When the time is up it says so and keeps what it has found."""
     machines = Machines(HOSTS, {frozenset(["h00"])})
     results = isolate(machines.team, frozenset(), "gloo", {}, Search(machines.fails, seconds=-1.0))
-    assert [r.seen for r in results] == ["isolating was given up after -1 s."]
+    assert [r.seen for r in results] == ["stopped isolating after -1 s."]
 
 
 def test_a_named_rank_is_left_out_of_the_test() -> None:

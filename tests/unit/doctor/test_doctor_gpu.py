@@ -89,7 +89,7 @@ def test_no_driver_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setitem(sys.modules, "pynvml", library(nvmlInit=absent))  # type: ignore[arg-type]  # a stand-in
     facts = examine({})
-    assert facts["error"] == "Driver Not DumpFile; neither amd-smi nor rocm-smi is there"
+    assert facts["error"] == "Driver Not DumpFile; neither amd-smi nor rocm-smi is installed"
     assert facts["looked"]
 
 

@@ -27,7 +27,7 @@ def test_logs_of_the_newest_attempt(tmp_path: Path) -> None:
     assert [event.text for event in case.log_events] == [MESSAGE.format("b").strip()]
     assert [note.text for note in case.notes] == [
         "read 2 logs (0.0 MB): 2 known messages",
-        "1 message of other attempts than attempt 1 left out",
+        "1 message of other attempts than attempt 1 skipped",
     ]
 
 
@@ -50,7 +50,7 @@ def test_what_a_case_kept_of_the_job_s_output_may_say_nothing(tmp_path: Path) ->
     (tmp_path / "logs" / "rank_1.log").write_text(MESSAGE.format("a"))
     path = tmp_path / "logs" / "run.stderr.log"
     path.write_text("ready\n\n")
-    told = "was not recognised as the log of a job"
+    told = "does not look like the log of a job"
     levels = [note.level for note in load(tmp_path).notes if note.text == told]
     assert levels == ["info"]
     named = load(tmp_path, beside=Beside(logs=(str(path),)))
@@ -71,5 +71,5 @@ def test_what_is_named_must_be_there(tmp_path: Path) -> None:
 def test_logs_that_say_nothing_are_no_evidence(tmp_path: Path) -> None:
     """Without dumps there is nothing to judge."""
     (tmp_path / "a.log").write_text("step 1\n")
-    with pytest.raises(NoEvidenceError, match="no message that a rule knows"):
+    with pytest.raises(NoEvidenceError, match="no rule knows a message"):
         load([], beside=Beside(logs=(str(tmp_path),)))

@@ -60,7 +60,7 @@ def test_a_share_keeps_what_was_said_under_the_names_of_the_report(dumps: Path) 
     ]
     case = load(parts(*files))
     assert [item.source for item in case.dumps] == [f"here/nccl_trace_rank_{r}" for r in range(3)]
-    assert any("passed over 1 file" in note.text for note in case.notes)
+    assert any("skipped 1 file" in note.text for note in case.notes)
     whole = load(dumps)
     assert [(d.status, d.rank, d.written_ns) for d in case.dumps] == [
         (d.status, d.rank, d.written_ns) for d in whole.dumps
@@ -75,7 +75,7 @@ def test_a_share_may_hold_no_dump(dumps: Path) -> None:
     more = reduced_share(both, None, all_times=True)
     case = load(lambda _: (Inputs(), [NamedBytes("part", data), NamedBytes("part", more)]))
     assert len(case.dumps) == 3
-    assert any("passed over 1 file" in note.text for note in case.notes)
+    assert any("skipped 1 file" in note.text for note in case.notes)
 
 
 def test_a_file_that_a_node_does_not_see_is_no_lost_dump(dumps: Path) -> None:
@@ -171,7 +171,7 @@ def test_an_address_where_nobody_listens_is_said_at_once(
     ("words", "message"),
     [
         (["--engine", "spark", "x"], "there is no engine 'spark'"),
-        (["--engine", "ray", "--watch", "x"], "looks at files of this machine"),
+        (["--engine", "ray", "--watch", "x"], "watches files of this machine"),
     ],
 )
 def test_what_cannot_be_is_refused(

@@ -65,7 +65,7 @@ def test_one_rank_alone_says_what_it_waits_in_and_blames_nobody(form: Callable[[
     assert report.status == "insufficient"
     assert report.culprits == ()
     assert "rank 0 waits" in report.summary
-    assert any("nothing tells which rank" in note.text for note in case.notes)
+    assert any("nothing shows its rank" in note.text for note in case.notes)
 
 
 def test_a_lone_dump_is_of_this_process(monkeypatch: pytest.MonkeyPatch) -> None:

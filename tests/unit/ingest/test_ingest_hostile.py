@@ -330,7 +330,7 @@ def test_foreign_json_is_passed_over(tmp_path: Path) -> None:
     write(tmp_path, {"rank_1.json": b'{"entries": [1, 2]}'})
     case = load(tmp_path)
     assert case.ranks_with_dump == (0,)
-    assert any("passed over 2 files" in note.text for note in case.notes)
+    assert any("skipped 2 files" in note.text for note in case.notes)
 
 
 @pytest.mark.parametrize("key", sorted(entry(0)))

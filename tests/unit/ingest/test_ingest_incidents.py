@@ -34,7 +34,7 @@ def test_leftovers_of_an_earlier_run_are_left_out(tmp_path: Path) -> None:
     case = load(tmp_path)
     assert case.ranks_with_dump == (0, 1, 2, 3)
     assert case.incident == "2026-11-19T07:06:40Z"
-    assert "2 incidents lie here" in incident_notes(tmp_path)[0]
+    assert "2 incidents found" in incident_notes(tmp_path)[0]
     assert load(tmp_path, incident="2").ranks_with_dump == (4, 5, 6, 7)
     assert load(tmp_path, incident="2026-11-18").ranks_with_dump == (4, 5, 6, 7)
     with pytest.raises(UsageError, match="2 incidents here called '2026'"):
@@ -184,7 +184,7 @@ def test_cases_that_need_not_be_of_one_moment_are_not_joined(
     write(tmp_path, of_node(0, **{"made_ns": T0 + 30 * SECOND, **own}))
     write(tmp_path, of_node(1, T0 + 32 * SECOND))
     assert load(tmp_path).ranks_with_dump == (2, 3)
-    assert "2 incidents lie here" in incident_notes(tmp_path)[0]
+    assert "2 incidents found" in incident_notes(tmp_path)[0]
 
 
 MANY = [entry(number) for number in range(20)]

@@ -68,7 +68,7 @@ def test_one_bad_file_is_a_status_and_a_note(tmp_path: Path) -> None:
     assert {Path(n.source).name for n in case.notes if n.level != "info"} == {
         "nccl_trace_rank_1", "nccl_trace_rank_2", "nccl_trace_rank_3",
     }  # fmt: skip
-    assert any("passed over 1 file" in note.text for note in case.notes)
+    assert any("skipped 1 file" in note.text for note in case.notes)
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_one_bad_file_is_a_status_and_a_note(tmp_path: Path) -> None:
     [
         ({"world_size": 0}, UsageError, "--world-size 0"),
         ({"group_world_size": -1}, UsageError, "--group-world-size -1"),
-        ({"rank_pattern": "(["}, UsageError, "no regular expression"),
+        ({"rank_pattern": "(["}, UsageError, "not a regular expression"),
         ({"rank_pattern": r"\d+"}, UsageError, "no group"),
         ({"incident": "yesterday"}, UsageError, "no incident"),
     ],

@@ -348,7 +348,7 @@ def test_the_command_writes_a_private_file_and_says_what_it_did(
         (["{here}/empty", "-o", "{here}/x.part"], 3, "there is no dump to reduce"),
         (["{here}/dumps", "-o", "{here}"], 2, "is a directory"),
         (["{here}/dumps", "-o", "{here}/no/x.part"], 2, "cannot be written"),
-        (["{here}/dumps", "-o", "{here}/dumps/nccl_trace_rank_0"], 2, "would be read"),
+        (["{here}/dumps", "-o", "{here}/dumps/nccl_trace_rank_0"], 2, "exists and is input"),
     ],
 )
 def test_the_command_says_what_is_wrong(

@@ -64,7 +64,7 @@ def test_no_report_is_overwritten(tmp_path: Path) -> None:
 def test_only_cases_take_reports(tmp_path: Path) -> None:
     """Loose dumps would be lost from sight in what looks like a case; a file is none."""
     (tmp_path / "nccl_trace_rank_0").touch()
-    with pytest.raises(UsageError, match="is no case directory"):
+    with pytest.raises(UsageError, match="is not a case directory"):
         check_place(tmp_path)
     with pytest.raises(UsageError, match="is not a directory"):
         saved(tmp_path / "nccl_trace_rank_0")
@@ -87,8 +87,8 @@ def test_a_report_of_every_kind_is_read(tmp_path: Path) -> None:
         ("{", "is no JSON"),
         ("[" * 100_000, "is no JSON"),
         ("\udcff\udcfe", "is no JSON"),
-        ("[]", "is no report of unhang"),
-        ('{"schema": 3}', "is no report of unhang"),
+        ("[]", "is not a report of unhang"),
+        ('{"schema": 3}', "is not a report of unhang"),
         ('{"schema": "unhang.report/9\\u001b[2J"}', r"another schema (unhang.report/9\x1b[2J"),
         (json.dumps({"schema": SCHEMA, "status": "fine", "findings": []}), "at `$.status`"),
         (json.dumps({"schema": SCHEMA, "status": "healthy", "findings": {}}), "at `$.findings`"),
@@ -138,7 +138,7 @@ def test_findings_of_another_shape_are_counted(change: dict[str, Any], tmp_path:
     path.write_text(json.dumps({**value, "unknown": [1]}))
     (report,), notes = in_case(tmp_path)
     assert report.findings == (replace(FOUND, id=""),)
-    assert [note.text for note in notes] == ["2 findings left out: not of the schema's shape"]
+    assert [note.text for note in notes] == ["2 findings skipped: not of the schema"]
 
 
 def test_a_kind_of_a_later_version_is_read(tmp_path: Path) -> None:
@@ -175,7 +175,7 @@ def test_links_and_other_files_are_left_alone(tmp_path: Path) -> None:
     (tmp_path / "reports" / "notes.txt").touch()
     found, notes = in_case(tmp_path)
     assert not found
-    assert [note.text for note in notes] == ["left out: 2 entries that are no JSON file"]
+    assert [note.text for note in notes] == ["left out: 2 entries that are not JSON files"]
 
 
 JSON = st.recursive(

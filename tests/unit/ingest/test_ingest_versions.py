@@ -83,7 +83,7 @@ def test_an_unknown_later_version_is_read_and_said(tmp_path: Path) -> None:
     write(tmp_path, {f"rank_{i}": dump(version=v) for i, v in enumerate(("2.9", "2.10", "3.0"))})
     case = load(tmp_path)
     assert [d.version for d in case.dumps] == ["2.9", "2.10", "3.0"]
-    assert [n.text for n in case.notes] == ["read format 3.0 like 2.10, the newest that is known"]
+    assert [n.text for n in case.notes] == ["read format 3.0 like 2.10, the newest known format"]
 
 
 def test_json_counters_are_text_and_zero_is_no_time(tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ def test_a_very_long_good_run_is_read_at_both_ends(
     notes: list[Note] = []
     shapes = read_good_run(find_logs(path), notes).shapes
     assert {"first line of all", "last line of all"} <= shapes
-    assert [note.text for note in notes][:1] == ["its middle was not compared"]
+    assert [note.text for note in notes][:1] == ["its middle is not compared"]
 
 
 def test_the_command_tells_it_beside_the_verdict(

@@ -192,7 +192,7 @@ def test_ranks_have_a_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         (-1, 6),
     ]
     assert [note.text for note in found.notes] == [
-        "only the first 3 ranks are told apart; others are nobody's"
+        "more than 3 ranks: lines of the others belong to no rank"
     ]
 
 

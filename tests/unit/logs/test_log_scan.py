@@ -184,7 +184,7 @@ def test_an_error_that_was_noticed_later(tmp_path: Path) -> None:
     found = scan(tmp_path / "a.log", "".join(f"[rank1]: {line}\n" for line in lines) + "[rank0]: x")
     first, hint = findings_of(found, 2)
     assert (first.code, first.culprits) == ("UH779", (1,))
-    assert any("where the error was noticed" in sentence for sentence in first.evidence)
+    assert any("where the error surfaced" in sentence for sentence in first.evidence)
     assert (hint.code, hint.role) == ("UH780", "observation")
 
 

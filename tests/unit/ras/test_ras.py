@@ -203,7 +203,7 @@ def test_json_that_lacks_a_comma(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert main(["diagnose", "--ras", str(tmp_path / "ras.json"), "--format", "json"]) == 1
     report = json.loads(capsys.readouterr().out)
     assert report["findings"][0]["culprits"] == [2]
-    assert "NCCL 2.28.9 leaves out" in report["notes"][0]["text"]
+    assert "NCCL 2.28.9 omits" in report["notes"][0]["text"]
 
 
 def test_a_dead_process_of_which_nothing_tells_the_rank() -> None:
@@ -223,7 +223,7 @@ def test_a_process_of_several_gpus_is_dead_for_all_its_ranks() -> None:
 def test_an_answer_without_a_communicator() -> None:
     """It is said, not that none of them differs."""
     says = parse("RAS Monitor Mode - watching for peer changes (Ctrl+C to exit)...")
-    assert "nothing is told of any communicator" in diagnose(Case(ras=(says,))).summary
+    assert "it reports no communicator" in diagnose(Case(ras=(says,))).summary
 
 
 EVENTS = """\

@@ -11,7 +11,7 @@ import pytest
 
 from unhang.record.contact import marks
 from unhang.record.contact.marks import Mark
-from unhang.record.contact.namespaces import Named, Numbers
+from unhang.record.namespaces import Named, Numbers
 
 HERE, BELOW, BESIDE = "pid:[4026531836]", "pid:[4026532201]", "pid:[4026532305]"
 

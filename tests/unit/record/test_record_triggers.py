@@ -134,7 +134,7 @@ def test_a_peer_of_another_user_gets_no_answer(
     """On either side."""
     del watcher
     monkeypatch.setattr(sockets, "peer_uid", lambda _: 4_000_000)
-    with pytest.raises(AskError, match="somebody else"):
+    with pytest.raises(AskError, match="another user"):
         list(ask(str(tmp_path / "sock"), {"do": "ping"}, PATIENCE_S))
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(str(tmp_path / "sock"))

@@ -22,8 +22,8 @@ def test_without_torch_it_is_written_and_not_run(
     assert main(["reproduce", DUMPS, "-o", str(script)]) == 0
     said = capsys.readouterr()
     assert said.out == ""
-    assert "the script is not run: there is no torch here" in said.err
-    assert "# Was not run. It should hang: torchrun --nproc-per-node 2 repro.py" in (
+    assert "the script is not run: torch is not installed here" in said.err
+    assert "# Not tried. It should hang: torchrun --nproc-per-node 2 repro.py" in (
         script.read_text()
     )
 
@@ -33,7 +33,7 @@ def test_a_file_is_never_replaced(tmp_path: Path, capsys: pytest.CaptureFixture[
     script = tmp_path / "train.py"
     script.write_text("mine")
     assert main(["reproduce", DUMPS, "-o", str(script)]) == 2
-    assert "is there already" in capsys.readouterr().err
+    assert "exists already" in capsys.readouterr().err
     assert script.read_text() == "mine"
 
 

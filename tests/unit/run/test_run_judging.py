@@ -63,7 +63,7 @@ def test_a_job_is_not_ended_for_ranks_that_nobody_has_looked_at(
     """However sure a cause is: they may be healthy, and their supervisor late."""
     causes = [{**HIGH, "culprits": named} for named in culprits]
     told = why_spared(verdict_from(*causes, looked_at=looked_at), "kill", 60.0)
-    assert ("the nodes that are waited for were not looked at" in told) is bool(told) is spared
+    assert ("the awaited nodes sent no evidence" in told) is bool(told) is spared
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_a_run_ends_with_its_verdict(site: dict[str, Any], place: str) -> None:
     verdict = replace(verdict, summary="Rank 2 never came.\x1b[2J")
     line = f"PROBLEM  Rank 2 never came.\\x1b[2J ({place}case: case)"
     assert closing_line(verdict, 143) == line
-    assert closing_line(verdict, 0) == f"the command ended well, after: {line}"
+    assert closing_line(verdict, 0) == f"the command succeeded, after: {line}"
 
 
 def test_without_a_verdict_the_case_is_named_at_the_end(tmp_path: Path) -> None:

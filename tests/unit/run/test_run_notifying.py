@@ -206,7 +206,7 @@ def test_a_server_gets_it_without_names_and_at_the_second_try(
 def test_what_a_server_refuses_is_said_without_its_secrets(tmp_path: Path, server: Taken) -> None:
     """404 is not tried again; of the URL only the host is printed."""
     server.codes = [404]
-    assert told(tmp_path, server.url) == ["127.0.0.1 did not take the notification: status 404"]
+    assert told(tmp_path, server.url) == ["127.0.0.1 refused the notification: status 404"]
     assert len(server.bodies) == 1
 
 
@@ -216,7 +216,7 @@ def test_a_command_gets_it_on_its_standard_input(tmp_path: Path) -> None:
         "import os, sys; open(sys.argv[1], 'w').write(os.environ['UNHANG_CASE'] + sys.stdin.read())"
     )
     command = shlex.join([sys.executable, "-c", program, str(tmp_path / "out")])
-    assert told(tmp_path, command, "false") == ["false did not take the notification: exit code 1"]
+    assert told(tmp_path, command, "false") == ["false refused the notification: exit code 1"]
     case, _, rest = (tmp_path / "out").read_text().partition("{")
     assert case == str(tmp_path / "20261120-171049-train7")
     assert json.loads("{" + rest)["event"] == "verdict"

@@ -33,10 +33,10 @@ HOOK = {"PYTHONPATH": f"/elsewhere:{HOOK_DIR}"}
 @pytest.mark.parametrize(
     ("options", "env", "why"),
     [
-        (("-I",), HOOK, "python -I skips the start-up hook"),
-        (("-X", "utf8", "-uE"), HOOK, "python -uE skips the start-up hook"),
-        (("-XIES", "-W", "ignore::ImportWarning"), HOOK, "its start-up hook did not arm it"),
-        ((), {}, "the start-up hook is not in its PYTHONPATH"),
+        (("-I",), HOOK, "python -I skips the startup hook"),
+        (("-X", "utf8", "-uE"), HOOK, "python -uE skips the startup hook"),
+        (("-XIES", "-W", "ignore::ImportWarning"), HOOK, "its startup hook did not arm it"),
+        ((), {}, "its PYTHONPATH lacks the startup hook"),
         ((), {**HOOK, "UNHANG_ARM": "0"}, "UNHANG_ARM=0 switches the recorder off"),
     ],
 )

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from unhang.collect.processes import Process, ProcessTable
 from unhang.run import patrol
 from unhang.run.guard import Guard
 from unhang.run.incident.handling import What
@@ -152,3 +153,32 @@ def test_a_verdict_with_stacks_is_shown_where_it_says_something_else(
     job._refined(incident, refined)
     assert bool(told) == shown
     assert (job.guard.verdict is refined) == newest
+
+
+@pytest.mark.parametrize(
+    ("command", "python", "told"),
+    [
+        ("/usr/bin/srun -N 2 torchrun --nnodes 2 train.py", False, ["srun"]),
+        ("bash prepare.sh", False, []),
+        ("/venv/bin/python train.py", True, []),
+    ],
+)
+def test_a_command_whose_ranks_are_on_other_nodes_is_told(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    command: str,
+    python: bool,  # noqa: FBT001 - a table of expectations
+    told: list[str],
+) -> None:
+    """`unhang run -- srun …` watched nothing, and said nothing. It is said once."""
+    said: list[str] = []
+    process = Process(7, 1, python=python, command=command)
+    job = FakeJob(tmp_path, 12, 15, 0)
+    job.roster = SimpleNamespace(members=[], gone=[], launchers=lambda _: [])  # type: ignore[assignment]
+    job.tree = SimpleNamespace(child=7)  # type: ignore[assignment]
+    job._began_s = 0.0
+    monkeypatch.setattr(patrol, "say", said.append)
+    monkeypatch.setattr(patrol, "read_processes", lambda: ProcessTable.of([process]))
+    job._look_at_progress()
+    job._look_at_progress()
+    assert [text.partition("put it behind: ")[2].split()[0] for text in said] == told

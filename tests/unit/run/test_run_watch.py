@@ -172,7 +172,7 @@ def test_ranks_whose_calls_are_not_seen_alarm_when_they_stand_still() -> None:
         said.append(watch.see(ProgressLook(float(second), ranks)))
     (alarm,) = [event for event in said if isinstance(event, Alarm)]
     assert alarm.waiting == ()
-    assert alarm.reason == "the ranks here, whose calls are not seen, have stood still for 10 s"
+    assert alarm.reason == "the ranks here, whose calls are not seen, make no progress for 10 s"
 
 
 def test_time_in_which_we_slept_ourselves_is_excused() -> None:

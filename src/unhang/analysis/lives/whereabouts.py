@@ -47,18 +47,18 @@ class Shape(Enum):
 
     ABSENT = "some wait, others are elsewhere"
     HELD_INSIDE = "some cannot go on in the call in which others wait"
-    HELD = "nobody is seen waiting, but some cannot go on at all"
+    HELD = "no rank is seen waiting, but some are blocked"
     ODD = "most stand at one place of the program, and the others elsewhere"
     LEFT = "some have ended with status 0, and the others stand still amid their program"
     LAST = "the others have ended as if all were well, and these do not"
     MOVING = "the program moves"
-    ALL_WAIT = "everybody waits in one call, and nothing moves"
-    NOBODY_WAITS = "nobody waits for a peer, and nothing moves"
+    ALL_WAIT = "all ranks wait in one call, and nothing moves"
+    NOBODY_WAITS = "no rank waits for a peer, and nothing moves"
     NOTHING_SEEN = "no stack could be taken"
     SOME_UNSEEN = "all that were seen wait; others were not seen"
     MANY_CALLS = "ranks wait in different calls"
     ONE_LOOK = "all wait in one call, in one look"
-    UNDECIDED = "nobody waits, and one look or ranks unseen leave it open"
+    UNDECIDED = "no rank waits, and a single look or missing ranks leave it open"
 
 
 class Sides(Struct, frozen=True):

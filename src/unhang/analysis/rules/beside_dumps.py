@@ -40,7 +40,7 @@ _SHARED_LOCK: Final = "multiprocessing/synchronize.py"
 _OF_ITS_OWN: Final = frozenset(
     {"sleep", "file-system", "checkpoint", "data-loader", "network", "process", "prompt", "logging"}
 )
-_AT_STORE = "Whoever has to set that key may be the one that is wrong, and not who waits for it."
+_AT_STORE = "The rank that has to set that key may be wrong, not the rank that waits for it."
 _AT_LOCK = (
     "Processes share the lock that it waits for: one of those that wait for it may hold that lock."
 )
@@ -248,13 +248,13 @@ def _adding_seen(seen: Seen, words: Words, claim: Claim, weighed: Weighed) -> Wo
 
 def _is_stopped(seen: Seen, claim: Claim) -> str:
     label = claim.call or "a call"
-    return f"{begun(doing(seen.looks))}, and nobody else is missing from {label}."
+    return f"{begun(doing(seen.looks))}, and no other rank is missing from {label}."
 
 
 @adding_for(Outside)
 def _adding_outside(seen: Outside, words: Words, claim: Claim, weighed: Weighed) -> Words:  # noqa: ARG001
     label, waiting = claim.call or "that call", rank_phrase(seen.waiting)
-    against = f"Sources disagree: the dumps show everybody in {label}, the stacks only {waiting}."
+    against = f"Sources disagree: the dumps show all members in {label}, the stacks only {waiting}."
     return Words(
         f"{begun(doing(seen.looks))}, while {waits(seen.waiting)} in {label}, which does not move.",
         (*(f"Stacks: {sentence}" for sentence in sentences(seen.looks)), against, *words.evidence),

@@ -31,7 +31,7 @@ from unhang.analysis.claims import (
 from unhang.analysis.rules.idle import IDLE
 from unhang.analysis.rules.rank_ended import RANK_ENDED, Ended
 from unhang.analysis.rules.rule import Observer, Rule
-from unhang.analysis.rules.telling import Words, adding_for, all_words_of, merged, words_for
+from unhang.analysis.rules.telling import Words, adding_for, all_words_of, merged, waits, words_for
 from unhang.analysis.sources.logs import Failure, Message, Said
 from unhang.kinds import Trait
 from unhang.model import Frame, LogEvent
@@ -379,9 +379,7 @@ def _waiting(claim: Claim, main: str) -> str:
         return f"{main[:1].lower()}{main[1:]}"
     if not claim.op:
         return f"{rank_phrase(claim.victims)} wait for it, or failed after it."
-    call = claim.op if claim.seq is None else f"{claim.op} #{claim.seq}"
-    verb = "waits" if len(claim.victims) == 1 else "wait"
-    return f"{rank_phrase(claim.victims)} {verb} in {call}."
+    return f"{waits(claim.victims)} in {claim.call}."
 
 
 @adding_for(Failure)

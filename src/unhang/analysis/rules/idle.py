@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from unhang.analysis.claims import Claim, Doubt
 from unhang.analysis.matching.no_trace import NoTrace, no_trace_in
-from unhang.analysis.rules.telling import Words, words_for
+from unhang.analysis.rules.telling import Words, waits, words_for
 from unhang.analysis.situation import Situation
 from unhang.analysis.state.columns import Bools, Ints, distinct
 from unhang.analysis.state.index import Evidence
@@ -239,8 +239,8 @@ _UNDECIDED: Final = {
         "dumps that are older than theirs, of another group, or without the kind of that call."
     ),
     Why.TIMES_LEFT_OUT: (
-        "nobody is stuck, and whether somebody is slow cannot be told: the parts leave out the "
-        "times of most calls."
+        "no rank is stuck; the parts leave out the times of most calls, so they do not show "
+        "whether a rank is slow."
     ),
     Why.EXCHANGES_UNSEEN: (
         "no collective is in flight, and on Gloo torch records no send, receive or "
@@ -276,13 +276,11 @@ def _verdict_of_undecided(about: Undecided, claim: Claim) -> Words:  # noqa: ARG
 
 
 def _waits(about: Undecided) -> str:
-    verb = "waits" if len(about.waiting) == 1 else "wait"
-    waiting = f"{rank_phrase(about.waiting)} {verb}"
     if not about.just_begun:
-        return f"{waiting}, and nothing shows for whom."
+        return f"{waits(about.waiting)}, and nothing shows for whom."
     return (
-        f"{waiting}, and {rank_phrase(about.just_begun)} had only just begun to when dumped: the "
-        "job may be moving."
+        f"{waits(about.waiting)}, and {rank_phrase(about.just_begun)} had only just begun "
+        "to when dumped: the job may be moving."
     )
 
 

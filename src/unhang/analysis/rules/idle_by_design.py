@@ -58,7 +58,7 @@ _SERVERS: Final = (
 """Loops of servers, by file and function: what comes in there is work for the rest of a process."""
 
 _ACCEPTS: Final = ("socket.py", ("accept",))
-"""Where a server without a loop of a library's waits for whoever comes. Only of the main thread:
+"""Where a server without a loop of a library's waits for a client. Only the main thread counts:
 threads that share tensors or serve a debugger stand there in programs that serve no requests."""
 
 

@@ -174,7 +174,7 @@ def _clock(time_ns: int) -> str:
 
 def _slow_actions(claim: Claim) -> tuple[str, ...]:
     return (
-        f"Profile rank {claim.culprits[0]} beside a peer: {_PROFILE}",
+        f"Profile rank {claim.culprits[0]} together with a peer: {_PROFILE}",
         "Compare clocks and throttling: nvidia-smi -q -d CLOCK,PERFORMANCE.",
     )
 

@@ -164,7 +164,7 @@ def _verdict_of_never_joined(about: NeverJoined, claim: Claim) -> Words:
     if about.making:
         sentence = f"{subject(about.making)} never called {what}: {_MAKING}."
     elif not claim.culprits:
-        sentence = f"Nobody else called {what}: it may be a call too many."
+        sentence = f"No other rank called {what}: it may be a call too many."
     return Words(
         sentence,
         (

@@ -12,7 +12,7 @@ from unhang.analysis.divergence.line_counts import level_of
 from unhang.analysis.findings.unmade_groups import may_make_a_group
 from unhang.analysis.matching.roots import Root
 from unhang.analysis.matching.wait_graph import Edge
-from unhang.analysis.rules.telling import Words, last_lines, subject, waits, words_for
+from unhang.analysis.rules.telling import Words, begun, last_lines, subject, waits, words_for
 from unhang.analysis.situation import Situation
 from unhang.analysis.state.columns import distinct
 from unhang.analysis.state.progress import Known
@@ -153,9 +153,8 @@ def _verdict_of_unpaired(about: Unpaired, claim: Claim) -> Words:  # noqa: ARG00
     level = f"{subject(outside)} wait for no other rank, and show no fewer calls than each other."
     if about.over < 0:
         return Words(
-            f"{subject(about.waiting)} {'waits' if len(about.waiting) == 1 else 'wait'} in an "
-            f"exchange that {rank_phrase(about.ranks)} did not make: one side made a call too "
-            "many, or the other stands before its own.",
+            f"{begun(waits(about.waiting))} in an exchange that {rank_phrase(about.ranks)} did not "
+            "make: one side made a call too many, or the other stands before its own.",
             (*seen, level),
         )
     others = "all other ranks may be late"

@@ -163,10 +163,12 @@ def _how(end: End) -> str:
     if end.error:
         return f"raised {printable(end.error, _SHOWN_TEXT)}"
     if end.memory_kill is not None and end.for_memory:
-        return f"was killed by the kernel for want of memory{_within(end.memory_kill)}"
+        return f"was killed by the kernel for lack of memory{_within(end.memory_kill)}"
     if end.status is None:
         left = "has come to the end of its program while its peers are in calls"
-        return left if end.manner is Manner.LEFT else "disappeared, and nobody saw how it ended"
+        return (
+            left if end.manner is Manner.LEFT else "disappeared, and no source shows how it ended"
+        )
     if end.status - SIGNAL_BASE in CRASHES:
         return f"was ended by {CRASHES[end.status - SIGNAL_BASE]}"
     if end.manner is Manner.LEFT:
@@ -175,7 +177,7 @@ def _how(end: End) -> str:
 
 
 def _within(kill: MemoryKill) -> str:
-    """The figures of its cgroup, after "for want of memory"."""
+    """The figures of its cgroup, after "for lack of memory"."""
     if kill.limit:
         return f": its cgroup used up to {kill.used >> 20:,} of {kill.limit >> 20:,} MB"
     return "; its cgroup has no limit that is seen, so the node had no more, or a group above it"
@@ -215,7 +217,7 @@ def _counted(ends: Iterable[End]) -> Iterator[str]:
         if kill is not None:
             killed = f"killed {count_of(kill.kills, 'process', 'processes')} of its cgroup"
             of = "it ended" if kill.ended == 1 else f"{kill.ended} ranks of it ended"
-            yield f"{subject([end.rank])}: the kernel {killed} for want of memory as {of}."
+            yield f"{subject([end.rank])}: the kernel {killed} for lack of memory as {of}."
 
 
 def notes_on_kills(samples: Iterable[ProcessSample]) -> Iterator[Note]:
@@ -229,7 +231,7 @@ def notes_on_kills(samples: Iterable[ProcessSample]) -> Iterator[Note]:
         yield Note(
             "info",
             f"memory of {printable(host, 60)}" if host else "memory",
-            f"{killed} for want of memory in the cgroup of {rank_phrase(sorted(ranks))} since it "
+            f"{killed} for lack of memory in the cgroup of {rank_phrase(sorted(ranks))} since it "
             f"was made{_within(kill)}. A rank that is missing may be one of them",
         )
 
@@ -246,11 +248,13 @@ def _earlier(about: Ended) -> Iterator[str]:
 def _alternatives(about: Ended) -> tuple[str, ...]:
     end = about.first[0]
     if not about.blamed:
-        return ("All ranks ended alike: somebody or something outside may have ended them.",)
+        return ("All ranks ended alike: a user or a program outside the job may have ended them.",)
     if end.for_memory:
-        return ("Another process of its cgroup may be the one, and somebody ended the rank.",)
+        return (
+            "The kernel may have killed another process of its cgroup, and a user ended the rank.",
+        )
     if end.status == _KILL:
-        return ("Somebody, or the scheduler, may have sent the signal.",)
+        return ("A user or the scheduler may have sent the signal.",)
     if end.manner is Manner.LEFT:
         return ("It may have ended as it should, and its peers made a call too many.",)
     if end.manner is Manner.UNCLEAR:

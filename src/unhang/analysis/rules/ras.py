@@ -265,7 +265,7 @@ def _verdict_of_ras_level(about: RasLevel, claim: Claim) -> Words:  # noqa: ARG0
         processes = count_of(about.unnamed, "process", "processes")
         said = f"{processes} did not answer, and nothing tells their ranks."
     elif not about.n_ranks:
-        said = "nothing is told of any communicator."
+        said = "it reports no communicator."
     else:
         said = f"{count_of(about.n_ranks, 'rank')} have launched the same calls everywhere."
     return Words(

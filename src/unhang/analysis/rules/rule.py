@@ -36,7 +36,7 @@ class When(Enum):
 class Unless(Enum):
     """What makes a rule needless."""
 
-    NEVER = "it is told, whatever else is"
+    NEVER = "it is reported in any case"
     CAUSE = "a cause is found"
     CLAIM = "anything is found"
     ANSWER = "a cause is found, or dumps leave no question open"

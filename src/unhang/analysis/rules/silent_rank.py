@@ -198,7 +198,7 @@ def _nobody_named(
 @words_for(SilentRanks)
 def _verdict_of_silent_ranks(about: SilentRanks, claim: Claim) -> Words:
     summary = (
-        f"{subject(claim.culprits)} left no usable dump, and nobody else is missing from "
+        f"{subject(claim.culprits)} left no usable dump, and no other rank is missing from "
         f"{about.call}: dead, or unable to write."
     )
     inside = count_of(about.inside, "rank")
@@ -278,7 +278,7 @@ def _verdict_of_dumps_outdated(about: DumpsOutdated, claim: Claim) -> Words:
     )
     return Words(
         summary,
-        ("Their peers finished calls that need everybody and that these dumps lack.",),
+        ("Their peers finished calls that need all members and that these dumps lack.",),
         alternatives=("The dumps may come from two incidents, or from moments far apart.",),
         actions=("Take all dumps at one moment: unhang dump, or run under unhang run.",),
     )

@@ -204,7 +204,7 @@ def _memory_figures(lacks: Shortage) -> Iterator[str]:
             f"{lacks.pushed_back:,} times"
         )
     if lacks.memory_stalled:
-        yield f"somebody waited for memory for {lacks.memory_stalled:.0%} of the time"
+        yield f"processes waited for memory for {lacks.memory_stalled:.0%} of the time"
     if lacks.faults:
         yield f"it read {lacks.faults / lacks.seconds:,.0f} pages a second back from a disk"
     if lacks.swapped:

@@ -22,7 +22,7 @@ _ACTIONS: Final[dict[str, str]] = {
     "data-loader": "Look at its data-loader workers too: unhang stacks --tree PID.",
     "checkpoint": "Check the space and the health of the file system that it writes to.",
     "file-system": "Check the file system that it reads or writes: df, mount, dmesg.",
-    "prompt": "Somebody left a breakpoint, or the program asks for input: look at that line.",
+    "prompt": "The program is at a breakpoint or asks for input: inspect that line.",
     "gil": "Let that native call release the GIL, or move it to another process.",
     "compilation": "Remove stale lock files of the build (see TORCH_EXTENSIONS_DIR).",
 }

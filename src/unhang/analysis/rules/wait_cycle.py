@@ -19,6 +19,7 @@ from msgspec import Struct
 from unhang.analysis.claims import Claim, Doubt
 from unhang.analysis.matching.roots import Root
 from unhang.analysis.matching.wait_graph import Edge, Edges
+from unhang.analysis.rules.p2p_unmatched import P2P_UNMATCHED
 from unhang.analysis.rules.telling import Words, subject, words_for
 from unhang.analysis.situation import Situation
 from unhang.analysis.state.columns import Ints
@@ -243,5 +244,11 @@ def _verdict_of_circle(about: Circle, claim: Claim) -> Words:
         f"{subject(about.ranks)} wait for each other in a circle: {loop}.{alone}",
         (order, *(why if about.breaking else ()), f"{calls} of {groups} wait for each other."),
         alternatives=(*skipped, *races),
-        actions=(*claim.kind.actions, *((_HOST_ORDER,) if about.at_once else ())),
+        actions=(*_remedies(about, claim), *((_HOST_ORDER,) if about.at_once else ())),
     )
+
+
+def _remedies(about: Circle, claim: Claim) -> tuple[str, ...]:
+    """In one group no order can be crossed: a send or receive meets a call of all members there."""
+    in_one = claim.kind is WAIT_CYCLE and about.n_groups == 1
+    return P2P_UNMATCHED.actions if in_one else claim.kind.actions

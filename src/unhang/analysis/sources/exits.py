@@ -63,7 +63,7 @@ class End(Observation, frozen=True, kw_only=True):
 
     @property
     def for_memory(self) -> bool:
-        """The kernel killed it for want of memory."""
+        """The kernel killed it for lack of memory."""
         return self.memory_kill is not None and self.memory_kill.is_certain
 
 

@@ -43,8 +43,8 @@ def split_groups(evidence: Evidence, standing: Standing) -> tuple[Case, Note] | 
         parts[evidence.group_of(channel)] = found
     text = (
         f"{count_of(len(parts), 'inferred group')} cannot be one: some ranks finished calls that "
-        "need everybody and that others never made. Taken as several groups of one name, each of "
-        "the ranks that have finished the same calls."
+        "need all members and that other ranks never made. Taken as several groups of one name, "
+        "each of the ranks that have finished the same calls."
     )
     return _split(evidence.case, parts), Note("warning", "groups", text)
 

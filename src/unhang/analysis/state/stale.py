@@ -239,6 +239,6 @@ def _outdated_notes(evidence: Evidence, outdated: Ints) -> tuple[Note, ...]:
 
     text = (
         f"The dumps of {rank_phrase(evidence.ranks.named(outdated))} are older than those of their "
-        "peers, which finished calls that need everybody and that these dumps do not have."
+        "peers, which finished calls that need all members and that these dumps lack."
     )
     return (Note("warning", "time of dumps", text),)

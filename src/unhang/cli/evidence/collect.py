@@ -59,19 +59,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--resume", metavar="CASE", help="ask again the nodes that did not answer")
     parser.add_argument(
-        "--redact", metavar="CASE", help="instead: copy a case without names and secrets to --case"
+        "--redact", metavar="CASE", help="instead, copy a case to --case without names and secrets"
     )
     add_launcher_arguments(parser)
     what = parser.add_argument_group("what to collect")
     what.add_argument("--only", metavar="LIST", help=f"of {','.join(_WHAT)}; default: all of them")
-    what.add_argument("--job", metavar="ID", help="which job, where several run on a node")
+    what.add_argument("--job", metavar="ID", help="which job, if several run on a node")
     what.add_argument(
         "--dumps", action="append", default=[], metavar="GLOB", help="further dumps, on each node"
     )
     what.add_argument(
         "--whole-dumps",
         action="store_true",
-        help="bring dumps as they are; else nodes with unhang reduce large ones to 1 KB a rank",
+        help="fetch dumps unreduced (default: nodes with unhang reduce large ones to 1 KB a rank)",
     )
     what.add_argument(
         "--logs", action="append", default=[], metavar="GLOB", help="further logs, on each node"
@@ -79,9 +79,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     what.add_argument(
         "--log-kib", type=int, default=1024, metavar="N", help="end of each log (default: 1024)"
     )
-    what.add_argument("--samples", type=int, default=2, metavar="N", help="looks at the stacks")
+    what.add_argument("--samples", type=int, default=2, metavar="N", help="number of stack samples")
     what.add_argument("--interval", type=float, default=1.0, metavar="S", help="between looks")
-    what.add_argument("--native", action="store_true", help="C and C++ frames too")
+    what.add_argument("--native", action="store_true", help="include C and C++ frames")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -121,7 +121,7 @@ def _redact(case: Path, args: argparse.Namespace) -> int:
     if not case.is_dir():
         raise InputError(f"{case} is no directory", "Name a case directory.")
     if args.resume or is_chosen(args):
-        raise UsageError("--redact copies a case that is there", "Collect first, then redact.")
+        raise UsageError("--redact copies an existing case", "Collect first, then redact.")
     redactor = Redactor()
     redactor.learn(hosts=[socket.gethostname()], users=[getpass.getuser()])
     target = Path(args.case or f"{case.absolute()}-redacted")
@@ -186,7 +186,7 @@ def _read_state(case: Path) -> dict[str, Any]:
             f"{case} is no case of unhang collect", "Name a case directory that it made."
         ) from error
     if not known:
-        raise InputError(f"{case / _STATE} is damaged", "Collect anew.")
+        raise InputError(f"{case / _STATE} is damaged", "Collect again.")
     return dict(state)
 
 
@@ -219,7 +219,7 @@ def _tell(case: Path, nodes: Sequence[str], gathered: Gathered, *, wants_ranks: 
     where = os.path.relpath(case)
     print(f"{where}: {found} from {count_of(len(gathered.whole), 'node')}")
     if wants_ranks and not (gathered.ranks or gathered.failed or _holds_evidence(case)):
-        print("no rank of a job was found: see what runs with unhang stacks --all-python, or name")
+        print("found no rank of a job: unhang stacks --all-python shows what runs; or name")
         print("what it left behind: unhang collect --dumps GLOB --logs GLOB")
         return EXIT_INSUFFICIENT
     print(f"next: unhang diagnose {where}")

@@ -44,7 +44,7 @@ unhang dump --hosts node[01-16] --job train"""
 
 _HINT = (
     "Start the job with 'unhang run -- CMD…', or call unhang.arm() in the script. Without either, "
-    "'unhang stacks' looks at any Python process from outside."
+    "'unhang stacks' inspects any Python process from outside."
 )
 
 
@@ -53,19 +53,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--pid", type=int, action="append", metavar="PID", help="this rank only (may be repeated)"
     )
-    parser.add_argument("--job", metavar="ID", help="which job, where several run on this node")
+    parser.add_argument("--job", metavar="ID", help="which job, if several run on this node")
     parser.add_argument(
         "--case",
         type=Path,
         metavar="DIR",
-        help="directory to make (default: unhang-cases/<time>-<job>)",
+        help="directory to create (default: unhang-cases/<time>-<job>)",
     )
     parser.add_argument(
         "--no-stacks",
         action="store_true",
         help="calls and counters only: milliseconds instead of seconds",
     )
-    parser.add_argument("--list", action="store_true", help="show who is armed here, and stop")
+    parser.add_argument(
+        "--list", action="store_true", help="list the armed processes here, and stop"
+    )
     add_launcher_arguments(parser)
 
 
@@ -95,8 +97,8 @@ def _chosen(
     """The ranks to ask, of one job.
 
     Raises:
-        NoEvidenceError: Nobody is armed, or none of those that were asked for.
-        UsageError: Several jobs run here, and nobody said which.
+        NoEvidenceError: No process is armed, or none of those asked for.
+        UsageError: Several jobs run here, and no option says which.
     """
     from unhang.run.watching.roster import member_of
 
@@ -154,7 +156,7 @@ def _make_case(args: argparse.Namespace, job: str) -> Path:
     from unhang.casedir.manifest import CASES, create_case
 
     if args.case is not None and args.case.exists():
-        raise OutputError(f"{args.case} is there already", "A case never overwrites: name another.")
+        raise OutputError(f"{args.case} exists already", "A case never overwrites: name another.")
     return create_case(Path(CASES).absolute(), job, time.time(), named=args.case).absolute()
 
 
@@ -194,7 +196,7 @@ def _write_manifest(case: Path, collector: Collector, members: Sequence[WatchedR
         incident={
             "id": case.name,
             "reason": collector.reason,
-            "detail": "somebody asked with 'unhang dump'",
+            "detail": "a user ran 'unhang dump'",
             "time_ns": time.time_ns(),
         },
         ranks=collector.parts(),
@@ -222,7 +224,7 @@ def _tell(case: Path, ranks: Sequence[RankPart]) -> int:
             where = f"pid {part.pid} on {part.host}"
             print(printable(f"unhang: rank {part.rank} ({where}): {why}"), file=sys.stderr)
     if not came:
-        raise NoEvidenceError(f"no rank wrote a dump; what else came is in {_shown(case)}", _HINT)
+        raise NoEvidenceError(f"no rank wrote a dump; other evidence is in {_shown(case)}", _HINT)
     print(f"{_shown(case)}: dumps of ranks {fold_ranks(came)}")
     print(f"next: unhang diagnose {_shown(case)}")
     return EXIT_HEALTHY

@@ -43,7 +43,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help=f"last N numbers of each group, 0 for all; default: {TABLE_LAST} in a table, else all",
     )
-    picking.add_argument("--stacks", action="store_true", help="with the stack of each call")
+    picking.add_argument("--stacks", action="store_true", help="show the stack of each call")
     output = parser.add_argument_group("output")
     output.add_argument("--format", choices=("table", "json", "csv"), default="table")
     add_look_arguments(output)
@@ -52,7 +52,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Read, pick, print."""
     if args.last is not None and args.last < 0:
-        raise UsageError(f"--last {args.last} is no number of calls", "0 shows all.")
+        raise UsageError(f"--last {args.last} is not a number of calls", "0 shows all.")
     from unhang.reports.call_table import Pick
 
     ranks = parse_ranks(args.ranks) if args.ranks is not None else frozenset[int]()

@@ -34,7 +34,7 @@ _MOST_S = 7 * 24 * 3600.0
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `unhang query`."""
     parser.add_argument("path", metavar="PATH", help="database, Parquet directory, or dumps")
-    parser.add_argument("sql", nargs="?", metavar="SQL", help="one statement that reads")
+    parser.add_argument("sql", nargs="?", metavar="SQL", help="one reading statement")
     add_reading_arguments(parser)
     output = parser.add_argument_group("output")
     output.add_argument("--format", choices=("table", "csv", "json"), default="table")
@@ -49,7 +49,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=_TIME_LIMIT_S,
         metavar="S",
-        help=f"how long the query may work (default: {_TIME_LIMIT_S:g})",
+        help=f"time limit of the query (default: {_TIME_LIMIT_S:g})",
     )
     add_look_arguments(output)
 
@@ -57,9 +57,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Open the tables, ask, print."""
     if args.limit is not None and args.limit < 0:
-        raise UsageError(f"--limit {args.limit} is no number of rows", "0 shows all.")
+        raise UsageError(f"--limit {args.limit} is not a number of rows", "0 shows all.")
     if not 0 < args.time_limit <= _MOST_S:
-        raise UsageError(f"--time-limit {args.time_limit:g} is no time", "Seconds, above 0.")
+        raise UsageError(f"--time-limit {args.time_limit:g} is not a time", "Seconds, above 0.")
     if args.sql is not None and not args.sql.strip():
         raise UsageError("the SQL is empty", "Leave it out to list the tables.")
     from unhang.tables import asking

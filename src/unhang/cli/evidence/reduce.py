@@ -31,7 +31,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--times",
         action="store_true",
-        help="keep the times of all calls: some 15 KB a rank, and who is slow can be told",
+        help="keep the times of all calls (about 15 KB a rank), to find slow ranks",
     )
 
 

@@ -31,7 +31,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_case_arguments(parser)
     output = parser.add_argument_group("output")
     output.add_argument(
-        "-o", "--output", metavar="FILE", required=True, help="the script; a file is never replaced"
+        "-o",
+        "--output",
+        metavar="FILE",
+        required=True,
+        help="the script to write; never replaces a file",
     )
     output.add_argument(
         "--no-try", action="store_true", help="write it without running it once (needs torch)"
@@ -54,9 +58,11 @@ def run(args: argparse.Namespace) -> int:
 def _check(path: Path) -> None:
     """Say before the work that it could not be written."""
     if path.exists() or path.is_symlink():
-        raise OutputError(f"{path} is there already", "Name another file with -o.")
+        raise OutputError(f"{path} exists already", "Name another file with -o.")
     if not path.parent.is_dir():
-        raise OutputError(f"there is no directory {path.parent}", "Name a file in one that is.")
+        raise OutputError(
+            f"there is no directory {path.parent}", "Name a file in a directory that exists."
+        )
 
 
 def _write(path: Path, text: str) -> None:
@@ -76,7 +82,7 @@ def _tried(found: Reproducer, name: str) -> str:
 
     names = found.programs.names
     if not has_torch() or len(names) > MOST_TRIED:
-        lacks = "there is no torch here" if not has_torch() else f"it needs {len(names)} ranks"
+        lacks = "torch is not installed here" if not has_torch() else f"it needs {len(names)} ranks"
         print(f"unhang: the script is not run: {lacks}", file=sys.stderr)
         return ""
     with tempfile.TemporaryDirectory(prefix="unhang-reproduce-") as folder:
@@ -85,17 +91,17 @@ def _tried(found: Reproducer, name: str) -> str:
         trial = tried(script, names, found.wanted)
     if not trial.how:
         raise NoEvidenceError(
-            f"the script was run and does not show the same, so it is not written: {trial.said}",
-            "--no-try writes it all the same.",
+            f"the script does not hang in the same way, so it is not written: {trial.said}",
+            "--no-try writes it anyway.",
         )
     return trial.how
 
 
 def _said(found: Reproducer, how: str) -> str:
     run = {
-        "gloo": "it was run, and hangs in the same way",
+        "gloo": "tried: it hangs in the same way",
         "rehearsal": "it does not hang on Gloo; a rehearsal of it says the same as the case",
-        "": "it was not run",
+        "": "not tried",
     }[how]
     programs = found.programs
     calls, ranks = count_of(programs.size, "call"), count_of(len(programs.names), "rank")

@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 CASES = Path("unhang-cases")
-"""Where `unhang run` and `unhang collect` put their cases, unless they are told otherwise."""
+"""Where `unhang run` and `unhang collect` put their cases, by default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +76,12 @@ class CaseOptions:
         ):
             if value is not None and not 1 <= value <= MAX_RANKS:
                 raise UsageError(
-                    f"{option} {value} is no number of ranks", f"It is 1 to {MAX_RANKS:,}."
+                    f"{option} {value} is not a number of ranks", f"It is 1 to {MAX_RANKS:,}."
                 )
         return self
 
     def found(self, beside: Beside | None = None) -> CaseOptions:
-        """With the newest case in the place of no path, unless there is enough beside it.
+        """The newest case stands in for a missing path, unless other options give enough to read.
 
         Raises:
             UsageError: There is nothing to read by default.
@@ -120,10 +120,10 @@ def add_reading_arguments(parser: argparse.ArgumentParser) -> None:
         "--world-size",
         type=int,
         metavar="N",
-        help="number of ranks of the job, where files are missing",
+        help="number of ranks of the job, if files are missing",
     )
     reading.add_argument(
-        "--incident", metavar="ID", help="which incident, where several lie in one folder"
+        "--incident", metavar="ID", help="which incident, if one folder holds several"
     )
     reading.add_argument(
         "--rank-pattern",
@@ -185,8 +185,8 @@ def newest_case(root: Path) -> Path:
     cases = _cases(root)
     if not cases:
         raise UsageError(
-            f"no PATH was given, and there is no case under ./{root}",
-            "Name what the job left behind: unhang diagnose DIRECTORY",
+            f"no PATH given, and no case under ./{root}",
+            "Name the directory that the job left: unhang diagnose DIRECTORY",
         )
     return max(cases, key=lambda path: (path.stat().st_mtime_ns, path.name))
 

@@ -66,7 +66,9 @@ def _of_job(job: JobNow, *, alone: bool) -> OnHand:
     if quiet < _LONG_S:
         return OnHand(f"{name} runs here, {ranks}", f"unhang top{choose}")
     still = count_of(int(quiet // 60), "minute")
-    return OnHand(f"{name} has stood still for {still}, {ranks} here", f"unhang stacks{choose}")
+    return OnHand(
+        f"{name} has made no progress for {still}, {ranks} here", f"unhang stacks{choose}"
+    )
 
 
 def _cases(root: Path) -> Iterator[OnHand]:

@@ -62,7 +62,7 @@ def _rule_body(rule: LogRule) -> str:
     return f"""\
 ## What it rests on
 
-A line of a log, told as *{rule.role}*:
+A line of a log, reported as *{rule.role}*:
 
 {_quoted(rule.fires)}
 
@@ -84,7 +84,7 @@ def _check_body(check: Check) -> str:
     return f"""\
 ## What it rests on
 
-What the hosts themselves say when they are asked:
+What the hosts themselves report:
 
     unhang doctor {check.part}
 

@@ -46,7 +46,7 @@ def add_launcher_arguments(parser: argparse.ArgumentParser) -> None:
         "--ship",
         action=argparse.BooleanOptionalAction,
         default=True,
-        help="send the collector along (default), or use the unhang that is on the nodes",
+        help="send the collector to the nodes (default), or use the unhang installed there",
     )
     group.add_argument(
         "--node-timeout",
@@ -56,7 +56,11 @@ def add_launcher_arguments(parser: argparse.ArgumentParser) -> None:
         help="for each node (default: 120)",
     )
     group.add_argument(
-        "--at-once", type=int, default=32, metavar="N", help="most nodes at a time (default: 32)"
+        "--at-once",
+        type=int,
+        default=32,
+        metavar="N",
+        help="nodes asked at the same time (default: 32)",
     )
 
 
@@ -69,7 +73,7 @@ def checked_launcher(args: argparse.Namespace) -> Launcher:
     if not 1 <= args.at_once <= _MOST_AT_ONCE:
         raise UsageError(f"--at-once {args.at_once} is out of bounds", f"1 to {_MOST_AT_ONCE}.")
     if args.node_timeout <= 0:
-        raise UsageError(f"--node-timeout {args.node_timeout:g} is no time", "Seconds, above 0.")
+        raise UsageError(f"--node-timeout {args.node_timeout:g} is not a time", "Seconds, above 0.")
     return launcher_of(args)
 
 
@@ -91,7 +95,7 @@ def plan_of(args: argparse.Namespace, orders: dict[str, object], run: str = "") 
 def gather_with_progress(
     launcher: Launcher, nodes: Sequence[str], plan: GatherPlan, case: Path
 ) -> Gathered:
-    """Collect from nodes, with a progress bar where somebody watches.
+    """Collect from nodes, with a progress bar on a terminal.
 
     Raises:
         OutputError: The case cannot be written.
@@ -151,6 +155,6 @@ def refuse_mixture(gathered: Gathered, case: Path | None = None) -> None:
 def tell_failures(gathered: Gathered, nodes: Sequence[str]) -> None:
     """Say on stderr what did not come, and from how many."""
     for node, why in sorted(gathered.failed.items()):
-        print(f"unhang: nothing came of {printable(node)}: {printable(why)}", file=sys.stderr)
+        print(f"unhang: nothing came from {printable(node)}: {printable(why)}", file=sys.stderr)
     if gathered.failed:
         print(f"unhang: {len(gathered.whole)} of {len(nodes)} nodes answered", file=sys.stderr)

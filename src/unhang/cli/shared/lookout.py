@@ -1,4 +1,4 @@
-"""Judging again whenever the evidence has changed: a case that fills while somebody looks at it.
+"""Judging again whenever the evidence has changed: a case that fills while a user watches it.
 
 It is looked at from outside, by names, sizes and times of its files. What is half written is judged
 once it has stood still for a look, or after some looks; what cannot be judged yet is waited for.
@@ -103,7 +103,7 @@ def follow(lookout: Lookout, judge: Judge, fail_on: str) -> int:
     code, last = _INTERRUPTED, object()
     terminal = sys.stdout.isatty()
     what = printable(", ".join(lookout.paths)) or f"the newest case under ./{CASES}"
-    print(f"unhang: looking at {what} until Ctrl-C", file=sys.stderr, flush=True)
+    print(f"unhang: watching {what} until Ctrl-C", file=sys.stderr, flush=True)
     try:
         while True:
             found = _tried(lookout, judge) if lookout.has_news() else None

@@ -161,13 +161,16 @@ def add_report_arguments(
     group.add_argument(
         "--format",
         choices=(*FORMATS, *more),
-        help="default: text, or what the name given with -o ends in",
+        help="default: text, or by the ending of the name given with -o",
     )
     group.add_argument(
         "-o", "--output", metavar="FILE", help="write the report to FILE instead of the terminal"
     )
     group.add_argument(
-        "-v", "--verbose", action="store_true", help="the whole report, not only what matters first"
+        "-v",
+        "--verbose",
+        action="store_true",
+        help="print the whole report, not only the main parts",
     )
     if case:
         group.add_argument(
@@ -191,7 +194,7 @@ def _case_place(text: str) -> Path:
 def add_look_arguments(group: argparse._ArgumentGroup) -> None:
     """Add --no-color and --width; `look_options` reads them."""
     group.add_argument("--no-color", action="store_true", help="also: set NO_COLOR")
-    group.add_argument("--width", type=int, metavar="N", help="columns of the page")
+    group.add_argument("--width", type=int, metavar="N", help="width of the text in columns")
 
 
 def emit(
@@ -236,7 +239,7 @@ def emit(
 
 
 def _picture(name: str, report: Report, case: Case | None) -> Picture | None:
-    """What the format draws beside words, if it draws anything."""
+    """What the format draws in addition to words, if anything."""
     from unhang import reports
 
     if case is None or name not in reports.PICTURED:
@@ -250,7 +253,7 @@ def keep(report: Report, options: ReportOptions) -> None:
     """Save the report in the case that --case names, if it names one.
 
     Raises:
-        UsageError: It has become something else than a case meanwhile.
+        UsageError: It is no longer a case.
         OutputError: It cannot be written.
     """
     if options.case is None:
@@ -318,15 +321,15 @@ def check_is_no_input(output: str | None, inputs: Iterable[str], *, below: bool 
         path = Path(each).resolve()
         if path == target or (below and path in target.parents):
             raise OutputError(
-                f"{output} is there already and would be read from {each}",
-                "Name another file with -o: what is read is not replaced.",
+                f"{output} exists and is input, from {each}",
+                "Name another file with -o: unhang never replaces its input.",
             )
 
 
 def deliver(text: str | bytes, path: str | None) -> None:
     """Write a document to a file that the user named, or a text to stdout.
 
-    A file of that name is replaced: whoever names it wants it. Replaced whole or not at all.
+    A file of that name is replaced, as asked. Replaced whole or not at all.
     """
     if path is None:
         sys.stdout.write(text if isinstance(text, str) else text.decode("utf-8", "replace"))

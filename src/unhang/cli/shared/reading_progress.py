@@ -23,7 +23,7 @@ def reading_progress(
     clock: Callable[[], float] = time.monotonic,
     what: str = "reading",
 ) -> Iterator[Callable[[int, int], None] | None]:
-    """Yield what to call with (things done, things in all), or None where nobody looks."""
+    """Yield what to call with (things done, things in all), or None without a terminal."""
     stream = stream or sys.stderr
     if not stream.isatty():
         yield None

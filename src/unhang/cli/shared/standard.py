@@ -77,8 +77,8 @@ def discard_output() -> None:
 def end_at_once(code: int) -> None:
     """End the process without freeing all that it holds, which takes a seventh of a small verdict.
 
-    What was registered for the end is run. Where another thread runs, or somebody debugs or
-    measures this process, nothing happens.
+    What was registered for the end is run. Nothing happens if another thread runs, or a
+    debugger or profiler is attached.
     """
     if threading.active_count() > 1 or sys.getprofile() or sys.gettrace() or sys.flags.interactive:
         return

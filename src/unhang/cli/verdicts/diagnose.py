@@ -67,29 +67,35 @@ def configure(parser: argparse.ArgumentParser) -> None:
     beside = parser.add_argument_group("beside the dumps", "each may be repeated")
     for name, metavar, text in (
         ("--log", "FILE", "read this log too: a file, a directory, a glob in quotes, or -"),
-        ("--trace", "DIR", "what unhang trace wrote: shows what culprits did last"),
-        ("--report", "FILE", "a JSON report of doctor, trace, numerics…: says what it found"),
-        ("--ras", "FILE", "what ncclras printed, text or JSON (- for pasted text): who is behind"),
-        ("--core", "FILE", "a core file, or a directory of them: shows who crashed, and where"),
+        ("--trace", "DIR", "a trace by unhang trace: shows what culprits did last"),
+        ("--report", "FILE", "a JSON report of doctor, trace, numerics…: adds its findings"),
+        (
+            "--ras",
+            "FILE",
+            "output of ncclras, text or JSON (- for pasted text): shows ranks that are behind",
+        ),
+        (
+            "--core",
+            "FILE",
+            "a core file, or a directory of them: shows which rank crashed, and where",
+        ),
     ):
         beside.add_argument(name, action="append", default=[], metavar=metavar, help=text)
-    beside.add_argument(
-        "--no-logs", action="store_true", help="leave out the logs that lie in the case"
-    )
+    beside.add_argument("--no-logs", action="store_true", help="ignore the logs in the case")
     beside.add_argument(
         "--no-baseline",
         action="store_true",
-        help="do not compare them with an earlier case of the same job that ended well",
+        help="do not compare logs with an earlier healthy case of the same job",
     )
     judging = parser.add_argument_group("judging")
     judging.add_argument(
-        "--slow", action="store_true", help="say who arrives late even where the job is stuck"
+        "--slow", action="store_true", help="report late ranks even if the job is stuck"
     )
     judging.add_argument(
         "--fail-on",
         choices=("any", "cause"),
         default="any",
-        help="exit 1 for any problem (default), or only where a cause was found: a slow job passes",
+        help="exit 1 for any problem (default), or only if a cause is found: a slow job passes",
     )
     judging.add_argument(
         "--history",
@@ -97,23 +103,23 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default=[],
         type=Path,
         metavar="DIR",
-        help="also look for the same in the saved reports of the cases in DIR; may be repeated",
+        help="search the saved reports of cases in DIR for the same incident; repeatable",
     )
     judging.add_argument(
         "--watch",
         action="store_true",
-        help="judge again whenever the files change, until Ctrl-C; not on a terminal: print each "
+        help="judge again whenever the files change, until Ctrl-C; without a terminal, print each "
         "new verdict once",
     )
     tables = parser.add_argument_group("tables")
     tables.add_argument("--db", metavar="FILE", help="also write the case as a DuckDB file")
     tables.add_argument("--parquet", metavar="DIR", help="also write the case as Parquet files")
-    tables.add_argument("--force", action="store_true", help="replace tables that are there")
+    tables.add_argument("--force", action="store_true", help="replace existing tables")
     sharing = parser.add_argument_group("sharing")
     sharing.add_argument(
         "--redact",
         action="store_true",
-        help="replace hosts, users, directories, addresses and secrets, the same by the same",
+        help="replace hosts, users, directories, addresses and secrets consistently",
     )
     add_report_arguments(parser, DRAWINGS, case=False)
 
@@ -229,11 +235,11 @@ def _watch(options: DiagnoseOptions) -> int:
 
 def _check_watch(options: DiagnoseOptions) -> None:
     if options.is_pasted:
-        raise UsageError("--watch looks at files", "What is pasted does not change.")
+        raise UsageError("--watch looks at files", "Pasted text does not change.")
     if options.writes_tables:
         raise UsageError("--watch writes no tables", "Leave out --db and --parquet.")
     if options.engine:
-        raise UsageError("--watch looks at files of this machine", "Leave out --engine.")
+        raise UsageError("--watch watches files of this machine", "Leave out --engine.")
 
 
 def _judged(options: DiagnoseOptions) -> tuple[Report, Callable[[], int]]:
@@ -271,7 +277,7 @@ def _engine(options: DiagnoseOptions) -> AbstractContextManager[RayEngine | None
         return nullcontext()
     name, _, address = options.engine.partition(":")
     if name != "ray":
-        raise UsageError(f"there is no engine {options.engine!r}", "There is ray, and ray:ADDRESS.")
+        raise UsageError(f"there is no engine {options.engine!r}", "Use ray or ray:ADDRESS.")
     from unhang.ingest.ray import ray_engine
 
     drawn = not (options.for_programs or options.report.is_prose)
@@ -294,7 +300,7 @@ def _place(options: DiagnoseOptions) -> Place | None:
 
 
 def _nothing_read(error: NoEvidenceError) -> Report:
-    """What programs are told where no file has anything to judge: a report like any other."""
+    """The report for programs if no file has anything to judge: it has the usual form."""
     from unhang.analysis.decision import without_evidence
     from unhang.kinds import INSUFFICIENT_EVIDENCE
     from unhang.report import Finding, Report
@@ -323,7 +329,7 @@ def _redactor(options: DiagnoseOptions, engine: RayEngine | None) -> Redactor | 
 
 
 def _with_tables(case: Case, judged: Callable[[], Report], options: DiagnoseOptions) -> Report:
-    """The verdict; tables that are asked for are written meanwhile, as far as they do without."""
+    """The verdict; tables that do not need it are written at the same time."""
     if not options.writes_tables:
         return judged()
     from concurrent.futures import ThreadPoolExecutor

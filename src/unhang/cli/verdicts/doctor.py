@@ -48,7 +48,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_launcher_arguments(parser)
     net = parser.add_argument_group("net")
     net.add_argument("--ports", default="29500-29502", metavar="A-B", help="master port and others")
-    net.add_argument("--seconds", type=float, default=12.0, metavar="S", help="limit of the matrix")
+    net.add_argument(
+        "--seconds", type=float, default=12.0, metavar="S", help="time limit of the matrix"
+    )
     comm = parser.add_argument_group("comm")
     comm.add_argument(
         "--nproc", type=int, metavar="N", help="ranks on each node (default: its GPUs, else 1 or 2)"
@@ -60,17 +62,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=60.0,
         metavar="S",
-        help="for loading torch and finding each other (default: 60)",
+        help="time to load torch and connect (default: 60)",
     )
     comm.add_argument(
         "--isolate",
         type=float,
         default=600.0,
         metavar="S",
-        help="time to find what is left after a failure, 0 for none (default: 600)",
+        help="time to isolate a failure, 0 for none (default: 600)",
     )
     comm.add_argument(
-        "--allocate", type=int, default=64, metavar="MB", help="each rank fills and reads back"
+        "--allocate",
+        type=int,
+        default=64,
+        metavar="MB",
+        help="memory that each rank fills and reads back",
     )
     add_report_arguments(parser)
 
@@ -142,7 +148,7 @@ def _machine_parts(
     asking: NodeAsker,
     facts: Facts,
 ) -> list[CheckResult]:
-    """Parts env, net and gpu, of which each machine has one answer."""
+    """Parts env, net and gpu: each machine gives one answer."""
     from unhang.doctor.running import NetPlan, kernels_ports, run_env, run_gpu, run_net
 
     results: list[CheckResult] = []

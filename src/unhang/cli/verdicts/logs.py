@@ -42,21 +42,25 @@ def configure(parser: argparse.ArgumentParser) -> None:
     views = parser.add_mutually_exclusive_group()
     views.add_argument("--rank", type=int, metavar="N", help="print the lines of one rank")
     views.add_argument("--split", metavar="DIR", help="write one file per rank into a new DIR")
-    views.add_argument("--fold", action="store_true", help="equal lines of all ranks as one")
-    views.add_argument("--timeline", action="store_true", help="known messages in order of time")
-    views.add_argument("-f", "--follow", action="store_true", help="wait for more, until Ctrl-C")
+    views.add_argument("--fold", action="store_true", help="print equal lines of all ranks once")
+    views.add_argument(
+        "--timeline", action="store_true", help="print known messages in order of time"
+    )
+    views.add_argument(
+        "-f", "--follow", action="store_true", help="wait for more lines, until Ctrl-C"
+    )
     parser.add_argument(
         "--baseline",
         action="append",
         default=[],
         metavar="GOODLOG",
-        help="logs of a good run, or earlier cases as far as they went well: lines at the end "
-        "that these never wrote are told",
+        help="logs of a good run, or earlier healthy cases: report lines at the end that these "
+        "never wrote",
     )
     parser.add_argument(
         "--no-baseline",
         action="store_true",
-        help="of a case: do not compare with an earlier case of the same job that ended well",
+        help="of a case: do not compare with an earlier healthy case of the same job",
     )
     add_report_arguments(parser)
 
@@ -69,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         sources = named_logs(args.paths)
     except InputError:
-        code = None if _view(args) else _as_paste(args, "file that is called as a log")
+        code = None if _view(args) else _as_paste(args, "file with the name of a log")
         if code is None:
             raise
         return code
@@ -91,7 +95,7 @@ def _check(args: argparse.Namespace) -> None:
         raise UsageError("--baseline and --no-baseline contradict each other", "Leave one out.")
     if args.baseline and "-" in args.paths:
         raise UsageError(
-            "--baseline reads the log twice, and standard input can be read once",
+            "--baseline reads the log twice, but standard input can be read once only",
             "Save it to a file first.",
         )
     if args.rank is not None and args.rank < 0:
@@ -194,7 +198,7 @@ def _cases_in(path: Path) -> list[Path]:
 
 
 def _scan(sources: list[LogSource]) -> LogScan:
-    """Scan with a progress bar where somebody watches and there is something to wait for."""
+    """Scan with a progress bar, on a terminal and for large logs."""
     from unhang.logs.scan import scan_logs
 
     total = sum(source.size for source in sources)

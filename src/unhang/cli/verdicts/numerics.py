@@ -30,22 +30,26 @@ torchrun --nproc-per-node 8 -m unhang numerics check.py:model --across-ranks"""
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `unhang numerics`."""
-    parser.add_argument("target", metavar="FILE.py:FUNCTION", help="what builds the program")
+    parser.add_argument(
+        "target", metavar="FILE.py:FUNCTION", help="the function that builds the program"
+    )
     parser.add_argument("--on", action="append", metavar="DEVICE[/DTYPE]", help="give it twice")
     parser.add_argument(
         "--ops", action="store_true", help="compare every operator, not only modules"
     )
     parser.add_argument("--seed", type=int, default=0, metavar="N")
     parser.add_argument(
-        "--scale", type=float, default=1.0, metavar="X", help="widen what is allowed"
+        "--scale", type=float, default=1.0, metavar="X", help="widen the allowed difference"
     )
     parser.add_argument(
         "--rtol",
         type=float,
         metavar="X",
-        help="relative difference that is allowed, as in torch.testing; 0 with --atol 0 for none",
+        help="allowed relative difference, as in torch.testing; 0 with --atol 0 for none",
     )
-    parser.add_argument("--atol", type=float, metavar="X", help="absolute one; both or none")
+    parser.add_argument(
+        "--atol", type=float, metavar="X", help="allowed absolute difference; give both or neither"
+    )
     parser.add_argument("--across-ranks", action="store_true", help="compare the ranks' parameters")
     add_report_arguments(parser)
 
@@ -110,7 +114,7 @@ def _check(args: argparse.Namespace) -> None:
     elif len(args.on or ()) != 2:  # noqa: PLR2004 - two sides
         raise UsageError("two settings are needed", "For example: --on cpu --on cpu/bfloat16")
     if (args.rtol is None) != (args.atol is None):
-        raise UsageError("--rtol and --atol belong together", "Exactly equal: --rtol 0 --atol 0")
+        raise UsageError("--rtol and --atol go together", "Exactly equal: --rtol 0 --atol 0")
     if any(value is not None and not 0 <= value < math.inf for value in (args.rtol, args.atol)):
         raise UsageError("--rtol and --atol are 0 or above", "Exactly equal: --rtol 0 --atol 0")
     if args.rtol is not None and args.scale != 1:

@@ -111,7 +111,7 @@ def _texts(names: Sequence[str]) -> tuple[dict[str, bytes], list[Note]]:
         if name == STDIN:
             texts["standard input"] = sys.stdin.buffer.read(MOST_BYTES)
             continue
-        for path in expanded(name, "Give files, folders, globs, or - for what is pasted."):
+        for path in expanded(name, "Give files, folders, globs, or - for pasted text."):
             if Path(path).is_dir():
                 below, left_out = texts_of_folder(Path(path))
                 texts.update(below)

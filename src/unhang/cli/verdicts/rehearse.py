@@ -25,7 +25,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--ranks", type=int, metavar="N", help="ranks (default: as COMMAND says, else 4)"
     )
-    parser.add_argument("--nodes", type=int, metavar="M", help="nodes among which they are shared")
+    parser.add_argument(
+        "--nodes", type=int, metavar="M", help="number of nodes to spread them over"
+    )
     parser.add_argument(
         "--steps", type=int, default=0, metavar="N",
         help="end each rank after N steps of its optimizer (default: the script's own end)",
@@ -54,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
     command = args.job[1:] if args.job[:1] == ["--"] else args.job
     for option, value in (("--ranks", args.ranks), ("--nodes", args.nodes)):
         if value is not None and value < 1:
-            raise UsageError(f"{option} {value} is no number of them")
+            raise UsageError(f"{option} {value} is out of range")
     if args.steps < 0 or args.limit <= 0:
         raise UsageError("--steps and --limit are numbers above 0")
     options = report_options(args)

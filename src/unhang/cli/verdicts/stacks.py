@@ -1,7 +1,7 @@
 """Show where the ranks of a job are: their stacks in one tree, equal ones folded, odd ones first.
 
-Without arguments the ranks on this node are found by themselves and looked at twice, so that what
-moves is told from what is stuck. PATH is a file or a folder of saved stacks: py-spy, faulthandler,
+Without arguments it finds the ranks on this node and samples them twice, to separate ranks that
+move from ranks that are stuck. PATH is a file or a folder of saved stacks: py-spy, faulthandler,
 pystack, gdb, torch's debug server, or what this command wrote with --save.
 """
 
@@ -72,40 +72,46 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "paths",
         nargs="*",
         metavar="PATH",
-        help="saved stacks, globs, - for what is pasted; default: look at live processes",
+        help="saved stacks, globs, or - for pasted text; default: inspect live processes",
     )
-    whom = parser.add_argument_group("whom to look at")
+    whom = parser.add_argument_group("which processes")
     choice = whom.add_mutually_exclusive_group()
     choice.add_argument("--pid", type=int, action="append", metavar="PID", help="this process only")
     choice.add_argument("--tree", type=int, metavar="PID", help="a process and all below it")
     choice.add_argument("--all-python", action="store_true", help="every Python process here")
-    whom.add_argument("--job", metavar="ID", help="which job, where several run on this node")
+    whom.add_argument("--job", metavar="ID", help="which job, if several run on this node")
     how = parser.add_argument_group("how to look")
     how.add_argument(
-        "--samples", type=int, default=2, metavar="N", help="number of looks (default: 2)"
+        "--samples", type=int, default=2, metavar="N", help="number of samples (default: 2)"
     )
     how.add_argument(
         "--interval",
         type=float,
         default=1.0,
         metavar="S",
-        help="seconds between looks (default: 1)",
+        help="seconds between samples (default: 1)",
     )
     how.add_argument(
         "--native",
         action="store_true",
-        help="C and C++ frames too; this pauses each process for a moment",
+        help="include C and C++ frames; pauses each process briefly",
     )
     how.add_argument(
-        "--timeout", type=float, default=10.0, metavar="S", help="limit for one look at one process"
+        "--timeout",
+        type=float,
+        default=10.0,
+        metavar="S",
+        help="time limit for one sample of one process",
     )
     add_launcher_arguments(parser)
     parser.add_argument("--save", metavar="FILE", help="also save the stacks, for PATH")
     show = parser.add_argument_group("what to show")
-    show.add_argument("--full", action="store_true", help="all threads, helpers, library frames")
+    show.add_argument(
+        "--full", action="store_true", help="show all threads, helpers, library frames"
+    )
     show.add_argument("--ranks", metavar="LIST", help="like 0-3,7; default: all")
     show.add_argument(
-        "--no-verdict", action="store_true", help="only where they stand: nothing is judged"
+        "--no-verdict", action="store_true", help="print the stacks without a verdict"
     )
     add_report_arguments(parser, _TREE_FORMATS)
 
@@ -207,7 +213,7 @@ def _saved(args: argparse.Namespace, trees: list[StackTree]) -> Case:
     if not samples and not trees:
         why = f": {notes[0].source} {notes[0].text}" if notes else ""
         raise NoEvidenceError(
-            f"no stacks were found{why}",
+            f"found no stacks{why}",
             "Known are py-spy, faulthandler, pystack, gdb, lldb, torch's debug server and our own.",
         )
     return Case(samples=tuple(samples), notes=tuple(notes))
@@ -270,7 +276,7 @@ def _elsewhere(args: argparse.Namespace) -> Case:
     tell_failures(gathered, nodes)
     if not reading.samples:
         why = f": {gathered.notes[0]}" if gathered.notes else ""
-        raise NoEvidenceError(f"no stack came of any node{why}", "See unhang stacks on a node.")
+        raise NoEvidenceError(f"no node sent a stack{why}", "See unhang stacks on a node.")
     notes = [Note("warning", node, why) for node, why in sorted(gathered.failed.items())]
     notes += [Note("info", "nodes", note) for note in dict.fromkeys(gathered.notes)]
     return Case(
@@ -317,7 +323,7 @@ def _of_one_job(targets: Sequence[Target], job: str | None, hidden: int) -> Sequ
             f"{hidden} Python processes of other users hide their environment: "
             "run it as that user, or with sudo."
             if hidden
-            else "Name processes with --pid or --tree, or look at all of them with --all-python."
+            else "Name processes with --pid or --tree, or inspect all of them with --all-python."
         )
         raise NoEvidenceError("no rank of any job was found on this node", more)
     if len(jobs) > 1:

@@ -44,7 +44,7 @@ _REPORTS = (".json", ".md", ".html", ".htm")
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `unhang trace`."""
-    parser.add_argument("--show", metavar="DIR", help="judge a trace that was written before")
+    parser.add_argument("--show", metavar="DIR", help="judge an existing trace")
     parser.add_argument(
         "--syscalls",
         nargs="?",
@@ -54,7 +54,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "with -ff; several files; - is stdin); with neither, run the command under strace",
     )
     parser.add_argument(
-        "--seconds", type=float, default=5.0, metavar="S", help="how long, with --syscalls PID"
+        "--seconds", type=float, default=5.0, metavar="S", help="duration, with --syscalls PID"
     )
     parser.add_argument("--include", default="", metavar="NAMES", help="packages to trace")
     parser.add_argument("--exclude", default="", metavar="NAMES", help="packages to leave out")
@@ -118,7 +118,7 @@ def _syscalls(args: argparse.Namespace) -> int:
     if not int(args.syscalls):
         raise UsageError(f"{args.syscalls!r} is no process id", "See them with: ps -ef")
     if not 0 < args.seconds <= MAX_SECONDS:
-        raise UsageError(f"--seconds must be above 0, up to {MAX_SECONDS}", "5 is enough for most.")
+        raise UsageError(f"--seconds must be above 0, up to {MAX_SECONDS}", "5 is usually enough.")
     pids, why = _processes(int(args.syscalls))
     with _raw(args) as (raw, options):
         observed = trace_pid(pids, args.seconds, raw, why)
@@ -157,7 +157,7 @@ def _raw(args: argparse.Namespace) -> Iterator[tuple[TextIO | None, ReportOption
 
 
 def _under_strace(command: list[str], args: argparse.Namespace) -> int:
-    """Run the command under strace; the report goes to -o, or to stderr beside its output."""
+    """Run the command under strace; the report goes to -o, or to stderr."""
     from unhang import reports
     from unhang.trace.syscall_judging import judge_syscalls
     from unhang.trace.syscalls import trace_command
@@ -175,16 +175,16 @@ def _under_strace(command: list[str], args: argparse.Namespace) -> int:
 
 
 def _run(command: list[str], args: argparse.Namespace) -> int:
-    """Run the command with the hook before everybody's; returns the command's own exit code."""
+    """Run the command with our hook first; returns the command's own exit code."""
     if not 1 << 17 <= args.size <= MAX_BYTES:
         raise UsageError("--size must be 131072 to 1073741824 bytes", "It is per process.")
     folder = Path(args.dir or time.strftime("unhang-trace-%Y%m%d-%H%M%S"))
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=False)
     except FileExistsError as error:
-        raise OutputError(f"{folder} is there already", "Name a new one with --dir.") from error
+        raise OutputError(f"{folder} exists already", "Name a new one with --dir.") from error
     except OSError as error:
-        raise OutputError(f"{folder} cannot be made: {error.strerror}", "Use --dir.") from error
+        raise OutputError(f"{folder} cannot be created: {error.strerror}", "Use --dir.") from error
     hook = str(Path(__file__).parents[2] / "trace" / "hook")
     before = os.environ.get("PYTHONPATH")
     environment = {

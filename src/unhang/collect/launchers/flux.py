@@ -35,7 +35,7 @@ class Flux(Launcher):
     def nodes(self) -> Sequence[str]:
         """The nodes that were given to it."""
         if not _JOB.fullmatch(self.job):
-            raise UsageError(f"{self.job[:50]!r} is no job id of Flux", "See: flux jobs")
+            raise UsageError(f"{self.job[:50]!r} is not a job id of Flux", "See: flux jobs")
         asked = ["flux", "jobs", "-n", "-o", "{status} {nnodes} {nodelist}", self.job]
         status, number, listed = [*ask_tool(asked, _HINT).split(), "", "", ""][:3]
         if status != "RUNNING" or not listed:

@@ -34,7 +34,9 @@ class Kubernetes(Launcher):
     def nodes(self) -> Sequence[str]:
         """The names of the pods."""
         if not self.selector or self.selector.startswith("-"):
-            raise UsageError("that is no label selector", "For example: --kubectl job-name=train")
+            raise UsageError(
+                "that is not a label selector", "For example: --kubectl job-name=train"
+            )
         command = ["kubectl", *self._where(), "get", "pods", "-l", self.selector, "-o", "json"]
         told = ask_tool(command, _HINT)
         try:

@@ -40,7 +40,7 @@ class Pbs(Launcher):
         """The hosts on which its tasks were started."""
         if not _JOB.fullmatch(self.job):
             raise UsageError(
-                f"{self.job[:50]!r} is no job id of PBS", "For example: 4711 or 4711[3].server"
+                f"{self.job[:50]!r} is not a job id of PBS", "For example: 4711 or 4711[3].server"
             )
         told = ask_tool(["qstat", "-f", self.job], _HINT).replace("\n\t", "")  # long lines go on
         fields = dict(re.findall(r"^\s*(job_state|exec_host) = (\S*)", told, re.MULTILINE))

@@ -52,7 +52,7 @@ class Slurm(Launcher):
         """The nodes of its allocation."""
         if not _JOB.fullmatch(self.job):
             raise UsageError(
-                f"{self.job[:50]!r} is no job id of SLURM", "For example: 4711 or 4711_3"
+                f"{self.job[:50]!r} is not a job id of SLURM", "For example: 4711 or 4711_3"
             )
         records = self._running()
         logs = {_field(record, key): None for record in records for key in ("StdOut", "StdErr")}
@@ -86,7 +86,7 @@ class Slurm(Launcher):
         if len(running) > 1 and any(tasks):
             first = f"{self.job}_{tasks[0]}"
             raise UsageError(
-                f"job {self.job} is an array, of which {len(running)} tasks run",
+                f"job {self.job} is an array with {len(running)} running tasks",
                 f"Name one of them: --slurm {first}",
             )
         return running

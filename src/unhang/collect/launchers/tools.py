@@ -62,7 +62,7 @@ def check_host(name: str) -> str:
         UsageError: It is none.
     """
     if not _HOST.fullmatch(name):
-        raise UsageError(f"{name[:100]!r} is no host", "Give names as in: --hosts node01,node02")
+        raise UsageError(f"{name[:100]!r} is not a host", "Give names as in: --hosts node01,node02")
     return name
 
 
@@ -78,7 +78,7 @@ def hosts_of(text: str) -> list[str]:
         if len(found) > _MOST_HOSTS:
             raise UsageError("too many hosts", f"{_MOST_HOSTS:,} are allowed.")
     if not found:
-        raise UsageError("no host was named", "For example: --hosts node01,node02")
+        raise UsageError("no host named", "For example: --hosts node01,node02")
     return list(dict.fromkeys(check_host(host) for host in found))
 
 
@@ -95,7 +95,7 @@ def _expanded(word: str) -> list[str]:
         elif first and last and int(last) - int(first) in range(_MOST_HOSTS):
             numbers += [str(n).zfill(len(first)) for n in range(int(first), int(last) + 1)]
         else:
-            raise UsageError(f"{word[:100]!r} is no range of hosts", "For example: node[01-16]")
+            raise UsageError(f"{word[:100]!r} is not a range of hosts", "For example: node[01-16]")
     return [word[: found.start()] + number + word[found.end() :] for number in numbers]
 
 

@@ -170,7 +170,9 @@ def by_amd_smi(tool: str, until: float) -> dict[str, Any]:
             if not told[question]:
                 notes.append(f"amd-smi {words[0]} names no GPU")
     indices = sorted(told["list"] | told["metric"])
-    notes += [f"amd-smi metric says nothing of GPU {i}" for i in indices if i not in told["metric"]]
+    notes += [
+        f"amd-smi metric reports nothing about GPU {i}" for i in indices if i not in told["metric"]
+    ]
     return {
         "gpus": [described(index, told) for index in indices],
         "without_p2p": without_access(told["topology"]),

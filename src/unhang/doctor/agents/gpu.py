@@ -136,7 +136,7 @@ def examine(order: dict[str, Any]) -> dict[str, Any]:
         found = amd.examine(float(order.get("seconds", 30)))
         facts["looked"] |= found is not None
         if found is None:
-            facts["error"] += "; neither amd-smi nor rocm-smi is there"
+            facts["error"] += "; neither amd-smi nor rocm-smi is installed"
         elif found["gpus"]:
             facts |= {**found, "error": ""}
         else:
@@ -158,7 +158,7 @@ def by_nvml() -> dict[str, Any]:
     try:
         import pynvml
     except ImportError:
-        facts["error"] = "nvidia-ml-py is not installed there"
+        facts["error"] = "nvidia-ml-py is not installed"
         return facts
     facts["looked"] = True
     try:

@@ -29,7 +29,7 @@ class Machine:
         cores, usable: Cores of the node, and those that this process may be put on.
         memory_total, memory_available, page_cache, swap_total, swap_used: Bytes.
         swapped_in: Bytes a second that are read back from swap.
-        cpu_stalled, memory_stalled, io_stalled: Share of the last minute in which somebody waited
+        cpu_stalled, memory_stalled, io_stalled: Share of the last minute in which a process waited
             for it (PSI); -1 where the kernel does not tell.
         huge_pages, huge_free, huge_bytes: Pages that are set aside, those of them that nobody uses,
             and the size of one.
@@ -90,7 +90,7 @@ def machine_now(proc: Path = Path("/proc")) -> Machine:
 
 
 def _last_minute(path: Path) -> float:
-    """Share of the last minute in which somebody waited, of a file of PSI."""
+    """Share of the last minute in which a process waited, of a file of PSI."""
     try:
         told = path.read_text(encoding="ascii").partition("avg60=")[2].split()[0]
         return round(float(told) / 100, 4)

@@ -53,7 +53,7 @@ def said_by(words: list[str], until: float) -> str:
             child.wait(max(0.0, until - time.monotonic()))
         if not output.strip():
             last = complaint.decode("utf-8", "replace").strip().rpartition("\n")[2]
-            raise NoAnswerError(f"{name} said nothing (exit code {child.poll()}) {last[:200]}")
+            raise NoAnswerError(f"{name} printed nothing (exit code {child.poll()}) {last[:200]}")
         return output.decode("utf-8", "replace")
     finally:
         _end(child)
@@ -69,14 +69,14 @@ def _read(child: subprocess.Popen[bytes], until: float, name: str) -> tuple[byte
             left = until - time.monotonic()
             ready = selector.select(max(0.0, left))
             if not ready or left <= 0:
-                raise NoAnswerError(f"{name} did not end in time")
+                raise NoAnswerError(f"{name} did not finish in time")
             for key, _ in ready:
                 data = os.read(key.fd, 1 << 16)
                 if not data:
                     selector.unregister(key.fileobj)
                 said[key.data] += data
                 if len(said[key.data]) > MAX_SAID:
-                    raise NoAnswerError(f"{name} said more than {MAX_SAID >> 20} MB")
+                    raise NoAnswerError(f"{name} printed more than {MAX_SAID >> 20} MB")
     return bytes(said["out"]), bytes(said["err"])
 
 

@@ -175,13 +175,13 @@ class Launched:
 def _answer(node: Node, own: str, delivery: Delivery) -> NodeAnswer:
     parcel = delivery.parcels.get(own)
     if parcel is None:
-        why = delivery.broken.get(own) or delivery.error or "nothing came of it"
+        why = delivery.broken.get(own) or delivery.error or "no answer"
         return NodeAnswer(node, {}, why)
     try:
         with parcel.open("rb") as file:
             _, part = unpack(file, parcel.parent)
     except (ParcelError, OSError) as error:
-        return NodeAnswer(node, {}, f"what it sent is unusable: {error}")
+        return NodeAnswer(node, {}, f"its answer is unusable: {error}")
     return answer_of(node, part)
 
 
@@ -190,7 +190,7 @@ def answer_of(node: Node, text: bytes | str) -> NodeAnswer:
     try:
         data = fit(value_of(text[:MAX_ANSWER]), dict[str, Any])
     except ValueError as error:
-        return NodeAnswer(node, {}, f"what it sent is unusable: {error}")
+        return NodeAnswer(node, {}, f"its answer is unusable: {error}")
     failed = str(data.get("failed", ""))[:300]
     return NodeAnswer(node, {} if failed else data, failed)
 

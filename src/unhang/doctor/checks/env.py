@@ -89,13 +89,13 @@ def _settings(host: str, facts: Facts) -> list[CheckResult]:
             seen = f"{name} is no known variable; {meant} is"
             results.append(_of_settings(SETTING_UNKNOWN, host, seen, name))
         if name in old:
-            seen = f"{name} is an old name for {old[name]} in torch {torch}, which prints so"
+            seen = f"{name} is an old name for {old[name]}, as torch {torch} warns"
             results.append(_of_settings(SETTING_DEPRECATED, host, seen, name))
         if name in DEPRECATED:
             seen = f"{name} is an old name for {DEPRECATED[name]}"
             results.append(_of_settings(SETTING_DEPRECATED, host, seen, name))
     off = [name for name in _OFF if settings.get(name) == "0"]
-    seen = f"{off[0]}=0 switches the Flight Recorder off" if off else "it is on"
+    seen = f"{off[0]}=0 turns the Flight Recorder off" if off else "it is on"
     results.append(judged(RECORDER_SWITCHED_OFF, host, seen, bad=bool(off)))
     return results
 
@@ -134,7 +134,7 @@ def _shared_memory(host: str, limits: Mapping[str, int]) -> CheckResult:
     result = judged(SHM_SMALL, host, seen, bad=bad)
     if size < MIN_SHM:
         return result
-    left = "du -ah /dev/shm | sort -h | tail names what fills it; fuser FILE, who uses that."
+    left = "du -ah /dev/shm | sort -h | tail names what fills it; fuser FILE lists its users."
     return replace(result, action=left)
 
 
@@ -151,12 +151,12 @@ def _group(host: str, facts: Facts) -> CheckResult:
 def _kept_from(room: Room) -> Iterator[str]:
     if room.cores and room.throttled > THROTTLED * room.periods:
         told = f"{room.throttled:,} of {room.periods:,} periods so far"
-        yield f"its cgroup may use {room.cores:g} cores, and had to stop in {told}"
+        yield f"its cgroup may use {room.cores:g} cores, and was throttled in {told}"
     if room.pushed_back and room.memory_held >= NEAR_LIMIT * room.memory_limit > 0:
-        told = f"{room.memory_held >> 20:,} of {room.memory_limit >> 20:,} MB beside page cache"
-        yield f"its cgroup holds {told}, and was pushed back {room.pushed_back:,} times"
+        told = f"{room.memory_held >> 20:,} of {room.memory_limit >> 20:,} MB without page cache"
+        yield f"its cgroup holds {told}, and hit its limit {room.pushed_back:,} times"
     if room.oom_kills:
-        yield f"{room.oom_kills:,} processes of its cgroup were killed for memory"
+        yield f"{room.oom_kills:,} processes of its cgroup were killed: out of memory"
 
 
 def _iommu(host: str, facts: Facts) -> CheckResult:
@@ -182,7 +182,7 @@ def _cores(host: str, pattern: str, *, off: bool) -> CheckResult:
         action += f"the kernel hands cores to {said[1:]}: coredumpctl dump PID, then unhang core."
     else:
         action += f"they are written to {said or 'core'}, then: unhang core FILE."
-    seen = f"core files are {'switched off (ulimit -c is 0)' if off else f'on, as {said}'}"
+    seen = f"core files are {'off (ulimit -c is 0)' if off else f'on, as {said}'}"
     return of_host(CORES_OFF, "warn" if off else "ok", host, seen, action)
 
 
@@ -245,12 +245,10 @@ def _clocks(nodes: Mapping[str, Facts]) -> CheckResult:
     apart = last - first > MAX_CLOCK_NS
     hosts = [host for host, time in times.items() if time in (first, last)] if apart else []
     unset = unset_clocks(nodes)
-    seen = f"the nodes' clocks are up to {(last - first) / 1e9:.1f} s apart, asking time included"
+    seen = f"the nodes' clocks are up to {(last - first) / 1e9:.1f} s apart, query time included"
     if unset:
-        seen += f"; nobody sets those of {', '.join(unset[:6])} (the kernel says unsynchronised)"
+        seen += f"; no daemon sets the clocks of {', '.join(unset[:6])} (kernel: unsynchronised)"
     subjects = host_subject(*dict.fromkeys((*hosts, *unset)))
     level: Level = "warn" if apart or unset else "ok"
-    doubt = (
-        "the nodes were asked one after the other, and the time to ask them is in the difference"
-    )
+    doubt = "unhang asks the nodes one after the other, so the difference includes the query time"
     return CheckResult(CLOCKS_APART, level, f"{seen}.", subjects, doubt=doubt)

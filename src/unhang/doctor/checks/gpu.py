@@ -109,7 +109,7 @@ def _memory(gpu: Mapping[str, Any], *, all_pids: bool) -> Iterator[Seen]:
         if all_pids:
             yield GPU_MEMORY_LEFT, "fail", f"{seen} owns them"
         else:  # in a container, or not as root, their owner may be out of sight
-            yield GPU_MEMORY_LEFT, "warn", f"{seen} that is seen from there owns them"
+            yield GPU_MEMORY_LEFT, "warn", f"{seen} visible from there owns them"
     elif gpu["pids"]:
         yield GPU_MEMORY_LEFT, "warn", f"in use by pid {', '.join(map(str, gpu['pids'][:8]))}"
 
@@ -120,7 +120,7 @@ def _brakes(gpu: Mapping[str, Any]) -> Iterator[Seen]:
     if gpu["throttle"] and gpu["throttle"] & HARD_THROTTLE:
         yield GPU_THROTTLED, "fail", f"slowed down by the hardware {heat}"
     if gpu["slowed"] == ["unknown"]:  # it may be no more than its limit of power
-        yield GPU_THROTTLED, "warn", "slowed down, it does not say why"
+        yield GPU_THROTTLED, "warn", "slowed down, for an unknown reason"
     elif gpu["slowed"]:
         brakes = printable(", ".join(gpu["slowed"][:4]), 100)
         yield GPU_THROTTLED, "fail", f"slowed down by the hardware ({brakes}) {heat}"
@@ -132,7 +132,7 @@ def _links(gpu: Mapping[str, Any], kind: str) -> Iterator[Seen]:
         down = gpu["nvlinks"].count(False)
         yield NVLINK_DOWN, "fail", f"{down} of {len(gpu['nvlinks'])} {kind} are down"
     if gpu["fabric"] in FABRIC_NOT_READY:
-        yield FABRIC_MANAGER, "fail", "it has not joined its NVSwitch fabric"
+        yield FABRIC_MANAGER, "fail", "it is not in its NVSwitch fabric"
     width, widest = gpu["pcie_width"], gpu["pcie_width_max"]
     if width and widest and width < widest:
         yield PCIE_NARROW, "warn", f"PCIe x{width} of x{widest}"

@@ -136,7 +136,7 @@ def _masters(nodes: Mapping[str, Facts]) -> list[CheckResult]:
     for host, found in real.items():
         own = {interface["address"] for interface in nodes[host]["interfaces"]}
         if not found and not own & master:
-            seen = "MASTER_ADDR is the loopback there, so it looks for rank 0 in itself"
+            seen = "MASTER_ADDR is the loopback there, so it looks for rank 0 on itself"
             results.append(of_host(NAME_UNRESOLVED, "fail", host, seen))
     if len(known := {frozenset(found) for found in real.values() if found}) > 1:
         said = "; ".join(sorted(", ".join(sorted(addresses)) for addresses in known))

@@ -60,7 +60,7 @@ def _processes(host: str, node: Machine, facts: Facts) -> CheckResult:
 def _huge_pages(host: str, node: Machine) -> CheckResult:
     idle = node.huge_free * node.huge_bytes
     used = node.huge_pages - node.huge_free
-    seen = f"{node.huge_pages:,} huge pages are set aside, {node.huge_free:,} of them idle"
+    seen = f"{node.huge_pages:,} huge pages are reserved, {node.huge_free:,} of them idle"
     bad = idle > IDLE_SHARE * node.memory_total > 0
     if bad:
         seen += f" ({idle >> 20:,} of {node.memory_total >> 20:,} MB of its memory)"
@@ -80,9 +80,9 @@ def _short(host: str, node: Machine) -> CheckResult:
 def _shortages(node: Machine) -> Iterator[str]:
     if node.cpu_stalled > CPU_STALLED:
         cores = f"{node.cores:,} cores"
-        yield f"somebody waited for one of its {cores} in {node.cpu_stalled:.0%} of the last minute"
+        yield f"processes waited for its {cores} in {node.cpu_stalled:.0%} of the last minute"
     if node.memory_stalled > MEMORY_STALLED:
-        yield f"somebody waited for memory in {node.memory_stalled:.0%} of the last minute"
+        yield f"processes waited for memory in {node.memory_stalled:.0%} of the last minute"
     if node.swapped_in > SWAP_BYTES_PER_S:
         rate = f"{node.swapped_in / 1e6:,.0f} MB/s"
         yield f"{node.swap_used >> 20:,} MB are swapped out, and {rate} are read back"

@@ -247,7 +247,7 @@ def _usual(rows: Sequence[Row]) -> tuple[float, float]:
     return statistics.median_high(known("mb_per_s")), rtts[(len(rtts) - 1) // 4]
 
 
-_ONCE = "it was measured once, and other traffic slows a link as well"
+_ONCE = "this is one measurement, and other traffic slows a link too"
 
 
 def _slow(tried: Sequence[tuple[str, Row]]) -> list[CheckResult]:
@@ -315,4 +315,4 @@ def _counted(row: Row, rtt: float) -> Iterator[str]:
     if row.get("rtt_ms") and rtt and row["rtt_ms"] > max(rtt * SLOW_FACTOR, SLOW_RTT_MS):
         yield f"{row['rtt_ms']:.1f} ms there and back; others take {rtt:.2f} ms"
     if (share := _lost(row)) > LOST_SHARE:
-        yield f"{share:.0%} of the segments had to be sent again"
+        yield f"{share:.0%} of the segments were sent again"

@@ -75,16 +75,16 @@ DEPRECATED: Final[Mapping[str, str]] = {
 """Old name -> what to use. Only names whose successor is documented."""
 
 CONTRADICTIONS: Final[tuple[tuple[tuple[str, str], tuple[str, str], str], ...]] = (
-    (("NCCL_IB_DISABLE", "1"), ("NCCL_NET", "IB"), "InfiniBand is switched off and asked for"),
-    (("NCCL_NET", "Socket"), ("NCCL_IB_HCA", "*"), "cards are chosen, and sockets are used"),
-    (("NCCL_IB_DISABLE", "1"), ("NCCL_IB_HCA", "*"), "cards are chosen, and InfiniBand is off"),
-    (("NCCL_P2P_DISABLE", "1"), ("NCCL_P2P_LEVEL", "*"), "a P2P level is set, and P2P is off"),
+    (("NCCL_IB_DISABLE", "1"), ("NCCL_NET", "IB"), "InfiniBand is both off and requested"),
+    (("NCCL_NET", "Socket"), ("NCCL_IB_HCA", "*"), "cards are chosen, but NCCL uses sockets"),
+    (("NCCL_IB_DISABLE", "1"), ("NCCL_IB_HCA", "*"), "cards are chosen, but InfiniBand is off"),
+    (("NCCL_P2P_DISABLE", "1"), ("NCCL_P2P_LEVEL", "*"), "a P2P level is set, but P2P is off"),
     (("TORCH_NCCL_BLOCKING_WAIT", "1"), ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "*"),
      "blocking waits make asynchronous error handling ineffective"),
     (("TORCH_FR_BUFFER_SIZE", "0"), ("TORCH_NCCL_DUMP_ON_TIMEOUT", "1"),
-     "a dump on time-out is asked for, and nothing is recorded"),
+     "a dump on timeout is requested, but the recorder is off"),
     (("TORCH_NCCL_TRACE_BUFFER_SIZE", "0"), ("TORCH_NCCL_DUMP_ON_TIMEOUT", "1"),
-     "a dump on time-out is asked for, and nothing is recorded"),
+     "a dump on timeout is requested, but the recorder is off"),
 )  # fmt: skip
 """(name, value), (name, value), what is wrong; "*" is any value but an empty one."""
 

@@ -94,7 +94,7 @@ def isolate(
         for result in _explanations(team, named, backend, interfaces, search):
             results.append(result)  # noqa: PERF402 - kept when the time is up half-way
     except _TimeUpError:
-        seen = f"isolating was given up after {search.seconds:.0f} s."
+        seen = f"stopped isolating after {search.seconds:.0f} s."
         results.append(CheckResult(COMM_ISOLATED, "info", seen))
     return results
 
@@ -110,14 +110,14 @@ def _explanations(
     if named:
         if not rest or (len(rest) == 1 and len(team) > 2):  # noqa: PLR2004 - one rank proves little
             return
-        search.say("once more without the ranks that were named")
+        search.say("once more without the named ranks")
         whom = f"rank{'s' if len(named) > 1 else ''} {fold_ranks(named)}"
         if not search.each([rest])[0]:
             yield CheckResult(
                 COMM_ISOLATED, "info", f"without {whom} the test passes: nothing else is wrong."
             )
             return
-        yield CheckResult(COMM_ISOLATED, "info", f"without {whom} the test fails as well.")
+        yield CheckResult(COMM_ISOLATED, "info", f"without {whom} the test still fails.")
     found = _other_interface(rest, backend, interfaces, search)
     if found is not None:
         yield found
@@ -156,8 +156,8 @@ def _other_transport(team: Team, backend: str, search: Search) -> Iterator[Check
 def _passes_with(settings: Mapping[str, str], what: str) -> CheckResult:
     words = " ".join(f"{key}={printable(value, 80)}" for key, value in settings.items())
     subjects = tuple(Subject("setting", word) for word in words.split())
-    action = f"Run with {words} until it is mended."
-    seen = f"with {words} the test passes: {what} is what is left."
+    action = f"Run with {words} until it is repaired."
+    seen = f"with {words} the test passes: {what} remains as the cause."
     return CheckResult(COMM_ISOLATED, "fail", seen, subjects, action=action)
 
 
@@ -187,7 +187,7 @@ def _places(units: Sequence[Unit], search: Search) -> Iterator[CheckResult]:
     """One unit at a time, then pairs; inside a node that fails alone, its parts."""
     if len(units) <= 1:
         yield CheckResult(
-            COMM_ISOLATED, "warn", "what is left is this one rank: library, device or machine."
+            COMM_ISOLATED, "warn", "this one rank remains: library, device or machine."
         )
         return
     search.say(f"each of {len(units)} alone")
@@ -250,12 +250,12 @@ def explain(units: Sequence[Unit], bad: set[Pair], tried: set[Pair]) -> Iterator
     """
     known = {unit[0]: unit for unit in units}
     if not bad:
-        seen = "every one alone and every pair that was tried passes: it takes more than two."
+        seen = "every rank alone and every pair passes: it takes more than two."
         doubt = "no pair fails by itself, so no rank or link can be named"
         yield CheckResult(COMM_ISOLATED, "warn", seen, doubt=doubt)
         return
     if bad == tried and len(tried) > 1:
-        seen = "every pair fails and every one alone passes: what connects them all is left."
+        seen = "every pair fails and every rank alone passes: what connects them all remains."
         doubt = "all pairs fail alike, so no rank or link can be named"
         yield CheckResult(COMM_ISOLATED, "fail", seen, doubt=doubt)
         return
@@ -267,7 +267,7 @@ def explain(units: Sequence[Unit], bad: set[Pair], tried: set[Pair]) -> Iterator
         if count < 2 or sum(name in pair for pair in bad) < partners[name]:  # noqa: PLR2004 - a link has two ends
             break
         left = {pair for pair in left if name not in pair}
-        seen = f"every pair with {printable(name, 80)} fails: it is what is left."
+        seen = f"every pair with {printable(name, 80)} fails: it remains as the cause."
         yield CheckResult(COMM_ISOLATED, "fail", seen, (_subject(known[name]),))
     if left:
         words = ", ".join(f"{printable(a, 60)} and {printable(b, 60)}" for a, b in sorted(left)[:8])

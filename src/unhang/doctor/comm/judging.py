@@ -80,7 +80,7 @@ def run_comm(
     if not failed:
         return [*results, *_slow_pairs(team, traces, whole, runner)]
     if plan.isolate_s > 0:
-        say("a step failed: looking for what is left")
+        say("a step failed: isolating the cause")
 
         def fails(
             teams: Sequence[Team],
@@ -147,7 +147,7 @@ def _where(traces: Sequence[Trace]) -> str:
 
 
 def _no_torch(traces: Sequence[Trace]) -> CheckResult:
-    seen = f"torch is not there for the Python that ran on {_where(traces)}: nothing was tested."
+    seen = f"the Python on {_where(traces)} has no torch: unhang tested nothing."
     action = "Name the job's Python with --python."
     return CheckResult(COMM_NOT_STARTED, "skip", f"{seen} {action}", action=action)
 
@@ -158,7 +158,7 @@ def _not_started(unheard: Sequence[Trace]) -> CheckResult:
         for t in unheard[:4]
         if t.output.strip()
     )
-    seen = f"nothing was heard of {_ranks(unheard)} of the test, on {_where(unheard)}."
+    seen = f"{_ranks(unheard)} of the test on {_where(unheard)} sent nothing."
     ranks = tuple(t.rank for t in unheard)
     return CheckResult(COMM_NOT_STARTED, "fail", seen, _subjects(unheard), ranks, evidence)
 
@@ -299,5 +299,5 @@ def _slow_pair(
     )
     hosts = hosts_of(pair)
     link = " - ".join(hosts if len(hosts) > 1 else [f"rank {place.rank}" for place in pair])
-    doubt = "it was measured once, and other traffic slows a link as well"
+    doubt = "this is one measurement, and other traffic slows a link too"
     return CheckResult(COMM_SLOW_PAIR, "warn", seen, (Subject("link", link),), doubt=doubt)

@@ -135,5 +135,5 @@ def passed_over(sources: Iterable[str]) -> list[Note]:
         return []
     some = ", ".join(name.rpartition("/")[2] for name in names[:_NAMED])
     more = "" if len(names) <= _NAMED else ", …"
-    text = f"passed over {count_of(len(names), 'file')} that are no dumps: {some}{more}"
+    text = f"skipped {count_of(len(names), 'file')} that are not dumps: {some}{more}"
     return [Note("info", "files", text)]

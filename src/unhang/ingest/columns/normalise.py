@@ -106,7 +106,7 @@ def describe(top: PlainDict, memberships: Memberships) -> Decoded:
         statuses=_statuses(top.get("pg_status")),
     )
     if newer := _is_newer(decoded.version):
-        decoded.remarks.append(f"read format {newer} like 2.10, the newest that is known")
+        decoded.remarks.append(f"read format {newer} like 2.10, the newest known format")
     problems = _list(_dict(top.get("unhang")).get("problems"))[:_MAX_FAILURES]
     decoded.remarks += [f"recorder: {clean_text(problem)}" for problem in problems]
     return decoded

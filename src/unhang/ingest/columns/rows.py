@@ -72,7 +72,7 @@ def columns_of(entries: list[Any], shared: Dictionaries, size: int) -> Rows:
     reader = _Reader(plain, shared, work_of(size))
     rows = Rows(plain, reader.columns())
     if len(plain) < len(entries):
-        rows.remarks.append(f"left out {len(entries) - len(plain)} entries that are no entries")
+        rows.remarks.append(f"skipped {len(entries) - len(plain)} malformed entries")
     rows.remarks += reader.remarks
     return rows
 

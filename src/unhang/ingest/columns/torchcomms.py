@@ -44,7 +44,9 @@ def repair(decoded: Decoded, shared: Dictionaries) -> None:
         for group in np.unique(columns["pg"]):
             rows = np.flatnonzero((columns["pg"] == group) & ~p2p)
             seq[rows] = np.arange(1, len(rows) + 1)
-        decoded.remarks.append("numbered the calls of each group anew (torchcomms numbers all)")
+        decoded.remarks.append(
+            "numbered the calls of each group from its start (torchcomms numbers all)"
+        )
     else:
         decoded.remarks.append(
             "has no usable sequence numbers: torchcomms counts over all groups, and the first "

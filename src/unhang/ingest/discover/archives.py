@@ -60,7 +60,7 @@ class _Bounded:
     def read(self, size: int) -> bytes:
         """Read at most `size` bytes; a tar's header can ask for gigabytes at once."""
         if not 0 <= size <= MAX_FILE_BYTES:
-            raise BadArchive("it asks for more than any dump holds")
+            raise BadArchive("it declares more than any dump holds")
         data = self._read(size)
         self._left -= len(data)
         if self._left < 0:
@@ -112,7 +112,7 @@ def members_of(path: Path, kind: FileKind, wanted: Callable[[str], bool]) -> Ite
                 if wanted(member.path):
                     yield _opened(member)
     except _BROKEN as error:
-        raise BadArchive(f"it cannot be unpacked any further ({type(error).__name__})") from error
+        raise BadArchive(f"it cannot be unpacked further ({type(error).__name__})") from error
 
 
 def is_tar_inside(path: Path, kind: FileKind) -> bool:

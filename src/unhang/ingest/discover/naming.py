@@ -73,7 +73,7 @@ def compile_rank_pattern(pattern: str | None) -> re.Pattern[str] | None:
     try:
         compiled = re.compile(pattern)
     except re.error as error:
-        raise UsageError(f"--rank-pattern is no regular expression: {error}", hint) from error
+        raise UsageError(f"--rank-pattern is not a regular expression: {error}", hint) from error
     if not compiled.groups:
         raise UsageError("--rank-pattern has no group that captures the rank", hint)
     return compiled

@@ -137,7 +137,7 @@ def _add_case(root: Path, inputs: Inputs) -> None:
     if manifest.is_file() and manifest not in inputs.outside:
         inputs.manifests.append(manifest)
     elif os.path.lexists(manifest) and manifest not in inputs.outside:
-        inputs.warn(show_path(str(manifest)), "not read: it is no regular file")
+        inputs.warn(show_path(str(manifest)), "not read: it is not a regular file")
     for name, folders in read.items():
         if root / name not in inputs.outside and _holds_something(root / name, inputs):
             folders.append(root / name)
@@ -194,4 +194,4 @@ def _file(path: str, relative: str, inputs: Inputs) -> Iterator[Source]:
     if S_ISREG(stat.st_mode):
         yield Source(path, show_path(relative), stat.st_size, stat.st_mtime_ns)
     elif looks_like_dump(relative) and not S_ISDIR(stat.st_mode):
-        inputs.warn(show_path(path), "not read: it is no regular file")
+        inputs.warn(show_path(path), "not read: it is not a regular file")

@@ -189,13 +189,12 @@ class _Resolver:
         texts = []
         cut = (
             f"the dumps list more members of groups than so few dumps can vouch for: those of "
-            f"{count_of(self.cut, 'group')} are taken from who called something on them"
+            f"{count_of(self.cut, 'group')} are inferred from their callers"
         )
         if self.inferred:
             count = count_of(len(self.inferred), "group")
             texts.append(
-                f"the dumps do not say who the members of {count} are: taken from who called "
-                "something on them"
+                f"the dumps do not list the members of {count}: inferred from their callers"
             )
         if self.nameless:
             texts.append(

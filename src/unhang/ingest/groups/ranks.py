@@ -166,8 +166,8 @@ def place_lone_dump(loaded: Sequence[DumpFile], shared: Dictionaries) -> list[No
         return [Note("info", item.source, f"is of rank {own}, as this process is")]
     item.rank = min(allowed, default=0)
     text = (
-        f"nothing tells which rank it is of, and it is called rank {item.rank} here: "
-        "load({rank: dump}) tells it"
+        f"nothing shows its rank, so it is called rank {item.rank} here: load({{rank: "
+        "dump}}) names it"
     )
     return [Note("warning", item.source, text)]
 
@@ -279,8 +279,8 @@ def world_of(
             return World(size, inferred)
         if size:
             text = (
-                f"{size:,} ranks, as {who} says, are not believed: "
-                f"{count_of(shown, 'rank')} can be seen (--world-size tells more)"
+                f"{size:,} ranks, as {who} says, are not plausible: "
+                f"{count_of(shown, 'rank')} can be seen (--world-size sets more)"
             )
             notes.append(Note("warning", "world size", text))
     return World(0, inferred=True)

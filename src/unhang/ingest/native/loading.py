@@ -53,8 +53,8 @@ def native_reader(size: int, shared: Dictionaries, notes: list[Note]) -> NativeR
         return NativeReader(shared, library, notes=notes)
     if size >= _SLOW:
         text = (
-            f"the dumps were read by the slow Python reader, since {library}: a wheel for this "
-            "platform, or installing again where Rust's cargo is found, makes it 100 times faster"
+            f"the slow Python reader read the dumps, since {library}: a wheel for this platform, "
+            "or an installation with Rust's cargo, is 100 times faster"
         )
         notes.append(Note("info", "reading", text))
     return None

@@ -180,13 +180,13 @@ def unpack(data: bytes) -> Part:
         BadPart: It is none, or was spoilt, or unpacks to more than an honest one.
     """
     if not data.startswith(PART_MAGIC):
-        raise BadPart("it is of another version than this unhang reads")
+        raise BadPart("another version of unhang wrote it")
     most = min(MAX_FILE_BYTES, max(ALWAYS_READ, MAX_RATIO * len(data)))
     unpacker = zlib.decompressobj()
     try:
         content = unpacker.decompress(memoryview(data)[len(PART_MAGIC) :], most)
     except zlib.error as error:
-        raise BadPart("it was spoilt on its way") from error
+        raise BadPart("it was damaged in transit") from error
     if not unpacker.eof:
         raise BadPart("it was cut short" if not unpacker.unconsumed_tail else "it is too large")
     part: Part = decoded(content, Part)

@@ -39,17 +39,17 @@ def error_text(data: bytes) -> bytes:
     """The text of an error file as a rank would have printed it, with its time.
 
     Raises:
-        InputError: If it is no error file of torchelastic.
+        InputError: If it is not an error file of torchelastic.
     """
     try:
         told = json.loads(data[:MAX_ERROR_FILE])
     except (ValueError, RecursionError) as error:
-        raise InputError("it is no JSON") from error
+        raise InputError("it is not JSON") from error
     message = told.get("message") if isinstance(told, dict) else None
     if isinstance(message, str):
         return message.encode("utf-8", "replace") + b"\n"
     if not isinstance(message, dict):
-        raise InputError("it is no error file of torchelastic")
+        raise InputError("it is not an error file of torchelastic")
     extra = message.get("extraInfo")
     extra = extra if isinstance(extra, dict) else {}
     text = extra.get("py_callstack") or message.get("message") or ""

@@ -98,7 +98,7 @@ class LatestCalls:
         words[at] = 0
         before = words[at + _WORK]
         if before and self._by_work.get(before) == at:
-            del self._by_work[before]
+            self._by_work.pop(before, None)  # Another thread may have waited for it just now.
         _BODY.pack_into(self._bytes, 8 * at + 8, now_ns, 0, site, *given)
         words[at] = number
 

@@ -128,7 +128,7 @@ def _connected(path: str, timeout_s: float) -> socket.socket:
         with sockets.short(Path(path)) as name:
             connection.connect(name)
         if sockets.peer_uid(connection) not in (0, os.geteuid()):
-            raise AskError(f"{path} belongs to somebody else")
+            raise AskError(f"{path} belongs to another user")
     except OSError as error:
         connection.close()
         if isinstance(error, AskError):

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from unhang.rankenv import job_of
-from unhang.record.contact.namespaces import Named, Numbers, pid_namespace, start_ticks, stat_words
 from unhang.record.contact.runtime_dir import (
     RuntimeDirError,
     create_private_dir,
@@ -30,6 +29,7 @@ from unhang.record.contact.runtime_dir import (
     runtime_root,
     safe_name,
 )
+from unhang.record.namespaces import Named, Numbers, pid_namespace, start_ticks, stat_words
 
 __all__ = [
     "Mark",

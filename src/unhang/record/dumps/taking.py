@@ -25,15 +25,15 @@ END: Final = "end"
 
 REASONS: Final = {
     "api": "the program called unhang.dump()",
-    "asked": "somebody asked over the socket ('unhang dump')",
+    "asked": "a request over the socket ('unhang dump')",
     "exception": "an uncaught exception ends the process",
     "exit-pending": "the process exits while calls are pending",
     "hang": "'unhang run' saw no progress",
     "slow": "'unhang run' saw a rank keep the others waiting, in a job that moves",
     "peer-failed": "'unhang run' saw another rank fail",
-    "pipe": "somebody wrote to the trigger pipe",
+    "pipe": "a write to the trigger pipe",
     "signal": "the signal of UNHANG_SIGNAL came",
-    "timeout": "a call ran into its time-out",
+    "timeout": "a call reached its timeout",
 }
 """Every value of `reason`, and what it means."""
 

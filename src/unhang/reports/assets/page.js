@@ -73,7 +73,7 @@ function show() {
     if (node.hasAttribute("aria-pressed")) node.setAttribute("aria-pressed", String(chosen.size > 0 && ranks.every((rank) => chosen.has(rank))));
   }
   if (!byId("map")) return;
-  byId("chosen").textContent = chosen.size ? `Chosen: ${cut([...chosen].sort((a, b) => a - b).join(", "), 80)}` : "Choose ranks, here or below, to see these alone.";
+  byId("chosen").textContent = chosen.size ? `Chosen: ${cut([...chosen].sort((a, b) => a - b).join(", "), 80)}` : "";
   byId("clear").disabled = !chosen.size;
 }
 
@@ -96,7 +96,7 @@ function teamsBy(axis) {
     const rows = team.members.map((text) => {
       const ranks = unfold(text);
       ranks.forEach((rank) => seen.add(rank));
-      return [cut(strides(text), 30), ranks];
+      return [ranksText(text, 30), ranks];
     });
     const rest = entries.map((entry) => entry.rank).filter((rank) => !seen.has(rank));
     return rest.length ? [...rows, ["no such group", rest]] : rows;
@@ -113,22 +113,36 @@ function drawMap() {
   const map = byId("map"), entries = new Map(F.report.ranks.map((entry) => [entry.rank, entry]));
   map.replaceChildren();
   map.className = "wide " + (entries.size <= 128 ? "" : entries.size <= 2048 ? "mid" : "tiny");
-  let first = true;
+  const front = (F.report.ranks.find((entry) => entry.status === "culprit") || F.report.ranks[0]).rank;  // where Tab leads first
   for (const [name, ranks] of teamsBy(byId("axis").value)) {
     const team = el("div", {class: "team", role: "group", "aria-label": name}, el("span", {class: "name", "aria-hidden": "true"}, name));
     for (const rank of ranks) {
       const entry = entries.get(rank) || {rank, status: "unknown"};
       const glyph = GLYPH[entry.status] || "?";
       const cell = el("div", {
-        class: `cell s-${entry.status}`, role: "option", "aria-selected": "false", tabindex: first ? "0" : "-1",
+        class: `cell s-${entry.status}`, role: "option", "aria-selected": "false", tabindex: rank === front ? "0" : "-1",
         "aria-label": words(entry), "data-rank": rank,
       }, entries.size <= 128 ? `${glyph} ${rank}` : glyph);
-      first = false;
       team.append(belongs(cell, [rank]));
     }
     map.append(team);
   }
+  const cell = map.querySelector("[tabindex='0']");
+  if (cell) map.scrollTop = cell.offsetTop - map.offsetTop - map.clientHeight / 2;
   show();
+}
+function find(text) {
+  const known = new Set(F.report.ranks.map((entry) => entry.rank));
+  const ranks = /^[\d,:\s-]+$/.test(text) && text.length < 200 ? text.replace(/\s/g, "").split(",").flatMap((part) => {
+    const [first, last] = part.split(":")[0].split("-").map(Number);
+    return last - first > 1e6 ? [] : unfold(part);
+  }).filter((rank) => known.has(rank)) : [];
+  chosen.clear();
+  ranks.forEach((rank) => chosen.add(rank));
+  show();
+  const cell = ranks.length ? byId("map").querySelector(`[data-rank="${ranks[0]}"]`) : null;
+  byId("about").textContent = cell ? cell.getAttribute("aria-label") : text.trim() ? "There is no such rank here." : "";
+  if (cell) cell.scrollIntoView({block: "nearest"});
 }
 function tell(event) {
   const cell = event.target.closest("[role=option]");
@@ -156,7 +170,7 @@ function drawLegend() {
 
 // ------------------------------------------------------------------ who waits for whom
 
-const BOX = {w: 236, h: 46, x: 24, y: 66, most: 340, margin: 16};
+const BOX = {w: 200, least: 200, h: 56, x: 24, y: 50, most: 340, margin: 14};
 const pen = document.createElement("canvas").getContext("2d");
 pen.font = "12px system-ui, sans-serif";  // as `svg text` in the style
 const widthOf = (text) => pen.measureText(text).width;
@@ -165,23 +179,30 @@ function fitted(text, width) {
   for (let most = text.length; widthOf(short) > width; most -= 1) short = cut(text, most);
   return short;
 }
+function roundOf(nodes, links) {
+  // The first circle that the report tells, in its order: ranks and the calls they wait in.
+  const waits = (F.report.findings[0] || {waits: []}).waits, around = [];
+  const rankNode = (rank) => [...nodes.keys()].find((at) => nodes[at].ring && nodes[at].kind === "ranks" && unfold(nodes[at].ranks).includes(rank));
+  for (const wait of waits) {
+    const from = rankNode(wait.from), to = rankNode(wait.to);
+    const call = links.filter((link) => link[0] === from).map((link) => link[1]).find((at) => links.some((link) => link[0] === at && link[1] === to));
+    for (const at of [from, call]) if (at !== undefined && !around.includes(at)) around.push(at);
+  }
+  return around.length > 2 ? around : [...nodes.keys()].filter((at) => nodes[at].ring).slice(0, 12);
+}
 function layOut(nodes, links) {
-  const out = nodes.map(() => []), places = Array(nodes.length), rows = [];
-  for (const [source, target] of links) out[source].push(target);
-  const ring = [...nodes.keys()].filter((at) => nodes[at].ring);
-  nodes.forEach((node, at) => { if (!node.ring) (rows[node.level] = rows[node.level] || []).push(at); });
-  const around = [];
-  for (let at = ring[0]; at !== undefined && !around.includes(at); at = out[at].find((to) => ring.includes(to) && !around.includes(to))) around.push(at);
-  around.push(...ring.filter((at) => !around.includes(at)));
-  const rx = Math.max(BOX.w * 0.75, around.length * 42), ry = Math.max(90, around.length * 26);
+  const places = Array(nodes.length), around = nodes.some((node) => node.ring) ? roundOf(nodes, links) : [];
+  const rows = [];
+  nodes.forEach((node, at) => { if (!around.includes(at)) (rows[node.level] = rows[node.level] || []).push(at); });
+  const half = Math.ceil(around.length / 2), dx = BOX.w / 2 + 45, step = BOX.h + 36;  // a circle: down on the right, up on the left
   const widest = Math.max(0, ...rows.filter(Boolean).map((row) => Math.min(row.length, 6))) * (BOX.w + BOX.x);
-  const width = Math.max(widest, around.length ? 2 * rx + BOX.w : 0, BOX.w) + 20;
+  const width = Math.max(widest, around.length ? 2 * dx + BOX.w : 0, BOX.w) + 20;
   let y = 16;
   around.forEach((at, place) => {
-    const angle = (place / around.length) * 2 * Math.PI - Math.PI / 2;
-    places[at] = [width / 2 + rx * Math.cos(angle), y + BOX.h / 2 + ry + ry * Math.sin(angle)];
+    const right = place < half, line = right ? place : around.length - 1 - place;
+    places[at] = [width / 2 + (right ? dx : -dx), y + BOX.h / 2 + line * step];
   });
-  if (around.length) y += 2 * ry + BOX.h + BOX.y;
+  if (around.length) y += half * step;
   for (const row of rows) {
     for (let start = 0; row && start < row.length; start += 6) {
       const part = row.slice(start, start + 6), left = (width - part.length * (BOX.w + BOX.x)) / 2;
@@ -195,28 +216,59 @@ function edgeOf([x, y], [toX, toY]) {
   const dx = toX - x, dy = toY - y, scale = Math.min(BOX.w / 2 / Math.abs(dx || 1e-9), BOX.h / 2 / Math.abs(dy || 1e-9));
   return [x + dx * scale, y + dy * scale];
 }
-function drawWaits() {
+const NEAR = 8, NEAR_LEVELS = 2;
+function nearest() {
+  // What the verdict is about: its circle, or the ends of waiting with who waits for these at once.
+  const all = [...F.nodes.keys()];
+  if (all.length <= NEAR) return all;
+  const ring = F.nodes.some((node) => node.ring) ? roundOf(F.nodes, F.links) : [];
+  const near = ring.length ? ring : all.filter((at) => F.nodes[at].level <= NEAR_LEVELS);
+  return near.length > 2 && near.length < all.length ? near : all;
+}
+function beginWaits() {
+  const near = nearest(), button = byId("all-waits"), rest = F.nodes.length - near.length;
+  if (rest) {
+    button.hidden = false;
+    byId("waits-left").textContent = `${rest} more boxes of who waits behind these are not drawn.`;
+    button.addEventListener("click", () => {
+      button.hidden = true;
+      byId("waits-left").textContent = "";
+      const pair = document.querySelector(".pair");
+      if (pair) pair.classList.add("whole");
+      drawWaits([...F.nodes.keys()]);
+      show();
+    });
+  }
+  drawWaits(near);
+}
+function drawWaits(shown) {
+  const NODES = shown.map((at) => F.nodes[at]), place = new Map(shown.map((at, number) => [at, number]));
+  const LINKS = F.links.filter(([source, target]) => place.has(source) && place.has(target)).map(([source, target, why]) => [place.get(source), place.get(target), why]);
   const second = (node) => (node.kind === "call" ? `${unfold(node.ranks).length.toLocaleString()} inside${node.place ? ", " + node.place.split("/").pop() : ""}` : `${GLYPH[node.status] || ""} ${node.status}`);
-  const texts = F.nodes.flatMap((node) => [node.label, second(node)].map((text) => text.slice(0, 80)));
-  BOX.w = Math.min(BOX.most, Math.max(BOX.w, ...texts.map((text) => widthOf(text) + BOX.margin)));
-  const {places, width, height} = layOut(F.nodes, F.links);
+  const lines = (node) => {
+    const at = node.kind === "call" ? node.label.indexOf(" of ") : -1;
+    return [...(at > 0 ? [node.label.slice(0, at), node.label.slice(at + 1)] : [node.label]), second(node)];
+  };
+  const texts = NODES.flatMap((node) => lines(node).map((text) => text.slice(0, 80)));
+  BOX.w = Math.min(shown.length < F.nodes.length ? BOX.least : BOX.most, Math.max(BOX.least, ...texts.map((text) => widthOf(text) + BOX.margin)));
+  const {places, width, height} = layOut(NODES, LINKS);
   const tip = el("marker", {id: "tip", viewBox: "0 0 8 8", refX: "7", refY: "4", markerWidth: "7", markerHeight: "7", orient: "auto"}, el("path", {d: "M0 0L8 4L0 8z", fill: "currentColor"}));
   const svg = el("svg", {width, height, viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": "Who waits for whom"}, el("defs", {}, tip));
-  for (const [source, target, why] of F.links) {
+  for (const [source, target, why] of LINKS) {
     const [x1, y1] = edgeOf(places[source], places[target]), [x2, y2] = edgeOf(places[target], places[source]);
     svg.append(el("line", {class: "link", x1, y1, x2, y2, "marker-end": "url(#tip)", "stroke-dasharray": why === "not known" ? "4 4" : null}));
-    if (F.links.length <= 24) svg.append(el("text", {class: "why", x: (x1 + x2) / 2 + 6, y: (y1 + y2) / 2 + 4}, why));
+    const flat = y1 === y2;
+    if (LINKS.length <= 24) svg.append(el("text", {class: "why", x: (x1 + x2) / 2 + (flat ? 0 : 6), y: (y1 + y2) / 2 + (flat ? -6 : 4), "text-anchor": flat ? "middle" : "start"}, why));
   }
-  F.nodes.forEach((node, at) => {
+  NODES.forEach((node, at) => {
     const [x, y] = places[at], ranks = unfold(node.ranks), call = node.kind === "call";
-    const to = F.links.filter((link) => link[0] === at).map((link) => `${link[2]}: ${F.nodes[link[1]].label}`);
+    const to = LINKS.filter((link) => link[0] === at).map((link) => `${link[2]}: ${NODES[link[1]].label}`);
     const name = [node.label, node.status, call ? `${ranks.length} inside` : "", node.place, ...to].filter(Boolean).join("; ");
-    const group = el("g", {role: "button", tabindex: "0", "aria-label": name, "aria-pressed": "false", "data-node": at,
+    const group = el("g", {role: "button", tabindex: "0", "aria-label": name, "aria-pressed": "false", "data-node": shown[at],
       onclick: () => choose(ranks), onkeydown: (event) => { if (event.key === "Enter" || event.key === " ") { choose(ranks); event.preventDefault(); } }},
       el("title", {}, name),
       el("rect", {class: call ? "call" : `box s-${node.status}`, x: x - BOX.w / 2, y: y - BOX.h / 2, width: BOX.w, height: BOX.h, rx: call ? 14 : 5}),
-      el("text", {x, y: y - 4, "text-anchor": "middle"}, fitted(node.label.slice(0, 80), BOX.w - BOX.margin)),
-      el("text", {x, y: y + 13, "text-anchor": "middle"}, fitted(second(node).slice(0, 80), BOX.w - BOX.margin)));
+      ...lines(node).map((line, number, all) => el("text", {x, y: y + 4 + (number - (all.length - 1) / 2) * 16, "text-anchor": "middle"}, fitted(line.slice(0, 80), BOX.w - BOX.margin))));
     svg.append(belongs(group, ranks));
   });
   byId("waits").replaceChildren(svg);
@@ -253,6 +305,7 @@ function drawCalls(everything) {
   byId("all-calls").hidden = to - from >= last;
   show();
 }
+const BARS = ["finished", "open", "failed", "missing", "unknown"];
 function drawTimes() {
   const bars = F.bars, ranks = [...new Set(bars.rank)].sort((a, b) => a - b);
   const span = Number(byId("span").value) || -Math.min(...bars.begin);
@@ -264,11 +317,11 @@ function drawTimes() {
   bars.rank.forEach((rank, at) => {
     const end = bars.end[at];
     if ((end === null ? bars.begin[at] : end) < -span) return;
-    const y = row.get(rank) * high + 3, begin = x(bars.begin[at]), state = bars.state[at];
+    const y = row.get(rank) * high + 3, begin = x(bars.begin[at]), state = BARS[bars.state[at]];
     const fill = state === "open" ? "var(--wait)" : state === "failed" ? "var(--bad)" : "var(--link)";
     const long = end === null ? 2 : Math.max(x(end) - begin, 1.5);
     lines[row.get(rank)].append(el("rect", {x: begin, y, width: long, height: high - 5, fill, stroke: state === "open" ? "var(--wait-ink)" : null, "stroke-width": 0.5},
-      el("title", {}, `rank ${rank}: ${F.strings[bars.label[at]]}, ${state}${end === null ? ", end not recorded" : `, ${(end - bars.begin[at]).toFixed(1)} ms`}`)));
+      el("title", {}, `rank ${rank}: ${F.strings[bars.label[at]].replace("#", "#" + bars.number[at])}, ${state}${end === null ? ", end not recorded" : `, ${(end - bars.begin[at]).toFixed(1)} ms`}`)));
   });
   const axis = ranks.length * high + 26;
   for (const part of [0, 0.25, 0.5, 0.75, 1]) svg.append(el("text", {x: left + part * (width - left - 10), y: axis, "text-anchor": part === 1 ? "end" : "start"}, `-${(((1 - part) * span) / 1000).toPrecision(3)} s`));
@@ -326,9 +379,13 @@ function beginMap() {
   byId("axis").addEventListener("change", drawMap);
   byId("clear").addEventListener("click", () => { chosen.clear(); show(); });
   document.addEventListener("keydown", (event) => { if (event.key === "Escape" && chosen.size) { chosen.clear(); show(); } });
+  byId("find").addEventListener("input", (event) => find(event.target.value));
   drawLegend();
   drawMap();
-  byId("about").textContent = "Point at a rank, or move to it with the arrow keys, to read what it does.";
+  byId("about").textContent = "Point at a rank, or move to it with the arrow keys, to read what it does. Choose ranks to see these alone.";
+  const asked = /^#rank=([\d,:-]+)$/.exec(location.hash);
+  if (asked) find(asked[1]);
+  addEventListener("hashchange", () => { const now = /^#rank=([\d,:-]+)$/.exec(location.hash); if (now) find(now[1]); });
 }
 function beginCalls() {
   byId("how").addEventListener("change", drawChosenCalls);
@@ -338,7 +395,7 @@ function beginCalls() {
 }
 function drawStacks() { byId("stacks").append(el("div", {class: "kids"}, ...F.stacks.map(branch))); }
 // The verdict is markup and the map is drawn at once; everything else when the reader has these before them.
-const LATER = [["waits", drawWaits], ["calls", beginCalls], ["stacks", drawStacks], ["heat", drawHeat]].filter(([id]) => byId(id));
+const LATER = [["waits", beginWaits], ["calls", beginCalls], ["stacks", drawStacks], ["heat", drawHeat]].filter(([id]) => byId(id));
 function drawNext() {
   const next = LATER.shift();
   if (next) next[1]();

@@ -17,7 +17,7 @@ _MOST_COMMAND, _MOST_HOSTS = 100, 3
 _MOST_AROUND = 3
 _MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
 _NTH = {1: "once", 2: "twice"}
-CHANGED = "the file was written after the process began: these may not be the lines that run"
+CHANGED = "the file is newer than the process: these may not be the running lines"
 
 
 def one_line_each(finding: Finding) -> Iterator[str]:

@@ -126,8 +126,12 @@ def _again(report: Report, place: Place) -> Iterator[Step]:
         return
     for option, words, why in (
         ("--blocking", place.command, "the error shows at the call that causes it; slow"),
-        ("--on-cpu", place.command, "without a GPU: the same mistake mostly is a plain exception"),
-        ("--one-gpu", _alone(place.command), "one rank: an error that stays is not of the others"),
+        ("--on-cpu", place.command, "without a GPU, the same mistake is usually a plain exception"),
+        (
+            "--one-gpu",
+            _alone(place.command),
+            "one rank: an error that remains does not come from other ranks",
+        ),
     ):
         yield Step(_line(["unhang", "run", option, "--", *words]), why)
 
@@ -191,13 +195,13 @@ def _stacks(finding: Finding, report: Report, case: Case | None, place: Place) -
         shown = _of_both_sides(finding, (sample.rank for sample in case.samples))
         whose = ["--ranks", fold_ranks(shown)] if shown else []
         words = ["unhang", "stacks", place.stacks, *_SHOW, *whose]
-        yield Step(_line(words), "where they stand" if shown else "where all ranks stand")
+        yield Step(_line(words), "where they stand" if shown else "the stacks of all ranks")
         return
     if report.incident.reason == _REHEARSAL:
         return
     if finding.family == "evidence" and case is not None and not case.samples:
         words = ["unhang", "stacks", *_whose(None, report.incident.job_id)]
-        yield Step(_line(words), "on a node of the job, while it lives: where its ranks stand")
+        yield Step(_line(words), "on a node of the job, while it lives: the stacks of its ranks")
         return
     placed = {rank for site in finding.sites if not site.after for rank in site.ranks}
     lost = [rank for rank in finding.culprits if rank not in placed]
@@ -207,7 +211,7 @@ def _stacks(finding: Finding, report: Report, case: Case | None, place: Place) -
     where = f"on {printable(status.host, 60)}" if status.host else "on its node"
     yield Step(
         _line(["unhang", "stacks", *_whose(status, report.incident.job_id), *_SHOW]),
-        f"{where}, while it lives: where {rank_phrase(lost[:1])} stands",
+        f"{where}, while it lives: the stack of {rank_phrase(lost[:1])}",
     )
 
 
@@ -230,7 +234,7 @@ def _log_of(finding: Finding, case: Case | None, place: Place) -> Iterator[Step]
     rank = next((rank for rank in finding.culprits if rank in set(case.log_ranks)), None)
     if rank is not None:
         words = ["unhang", "logs", *place.logs, "--rank", str(rank)]
-        yield Step(_line(words), f"what rank {rank} printed")
+        yield Step(_line(words), f"the output of rank {rank}")
 
 
 def _checks(finding: Finding, report: Report) -> Iterator[Step]:

@@ -20,7 +20,7 @@ def paste_next(case: Case, report: Report) -> str:
     if report.causes and (lost := [r for r in report.causes[0].culprits if r not in seen]):
         if report.causes[0].family == "failure":
             return ""
-        return f"the stack of {rank_phrase(lost[:1])} ({_STACKS}): where it stands"
+        return f"the stack of {rank_phrase(lost[:1])} ({_STACKS}), at the hang"
     if report.status != "insufficient":
         return ""
     return _of_stacks(case) if case.samples else _of_logs(case)
@@ -47,4 +47,4 @@ def _of_logs(case: Case) -> str:
         return f"the last 200 lines of the job's log, or stacks ({_STACKS}) of every rank"
     if any(event.role == "consequence" for event in case.log_events):
         return "the logs of all ranks, from their first error on"
-    return f"the stacks of every rank while it stands ({_STACKS} for each)"
+    return f"the stacks of every rank during the hang ({_STACKS} for each)"

@@ -330,17 +330,17 @@ def _remarks(
 ) -> Iterable[str]:
     if not version:
         yield (
-            "no torch was found beside this command: without torch nothing is recorded, and the "
-            "command just runs"
+            "found no torch in this command's environment: without torch, unhang records nothing "
+            "and just runs the command"
         )
     elif numbers and numbers < RECORDER_SINCE:
         yield (
-            f"torch {version} has no recorder of its own: unhang's full recorder and stacks from "
-            "outside are what there is"
+            f"torch {version} has no recorder: unhang uses its own full recorder, and stacks from "
+            "outside"
         )
     options = [word for word in command[1:3] if re.fullmatch(r"-[a-zA-Z]*[EIS][a-zA-Z]*", word)]
     if options and "python" in os.path.basename(command[0]):  # noqa: PTH119 - as above
         yield (
-            f"python {options[0]} skips the start-up hook: its processes are sampled from outside "
-            "only, unless the script calls unhang.arm()"
+            f"python {options[0]} skips the startup hook: unhang only samples its processes from "
+            "outside, unless the script calls unhang.arm()"
         )

@@ -89,7 +89,7 @@ def make_place(place: str) -> None:
     except OSError as error:
         raise OutputError(
             f"cannot keep the ranks' logs in {place}: {error.strerror}",
-            "name a directory that can be written with --rank-logs",
+            "name a writable directory with --rank-logs",
         ) from error
 
 

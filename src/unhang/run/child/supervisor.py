@@ -153,13 +153,13 @@ def _spawn(command: Sequence[str], env: Mapping[str, str], shadow: Shadow, mask:
 def not_started(program: str, error: OSError) -> UnhangError:
     """Why a command cannot be started, as people and shells know it."""
     if isinstance(error, FileNotFoundError):
-        hint = "is it spelled right, and is its environment active?"
+        hint = "check its spelling, and that its environment is active"
         if "/" in program and os.path.exists(program):  # noqa: PTH110 - no pathlib so early
-            hint = "its first line (#!) names an interpreter that is not there"
+            hint = "its first line (#!) names an interpreter that does not exist"
         return NotFoundError(f"command not found: {program}", hint)
     return NotExecutableError(
         f"cannot run {program}: {error.strerror}",
-        "is it a program, or a script with a #! line and mode +x?",
+        "a script needs a #! line and mode +x",
     )
 
 

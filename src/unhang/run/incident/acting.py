@@ -84,7 +84,7 @@ ENDING: Final = ("fix-code", "restart", "restart-without")
 LETS_BE: Final = {
     "unsure": "the evidence is not enough to act on",
     "not-enough-evidence": "the evidence is not enough to act on",
-    "idle": "who is waited for may have nothing to do",
+    "idle": "the awaited rank may have nothing to do",
 }
 """Reasons of decisions that no order to end or to freeze a job overrules."""
 
@@ -103,15 +103,15 @@ def why_spared(verdict: Verdict, on_hang: str, grace_s: float, left: Sequence[in
         left: Ranks that have left the call since in which they waited.
     """
     if verdict.status != "problem":
-        return "no cause was found: the job is left alone"
+        return "found no cause: the job is left alone"
     if unsettled := _may_go_on(verdict, grace_s, left):
         return unsettled
     if verdict.unseen:
-        return "the nodes that are waited for were not looked at: the job is left alone"
+        return "the awaited nodes sent no evidence: the job is left alone"
     if verdict.reason in LETS_BE:
         return f"{LETS_BE[verdict.reason]}: the job is left alone"
     if verdict.guessed:
-        return "no rank is named, and that is a guess: the job is left alone"
+        return "the verdict names no rank and is a guess: the job is left alone"
     waits = verdict.action == "wait" or (on_hang == "decide" and verdict.action not in ENDING)
     return "the decision is not to end the job: it is left alone" if waits else ""
 

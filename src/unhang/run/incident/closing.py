@@ -35,6 +35,6 @@ def closing_line(verdict: Verdict, code: int) -> str:
     what = f"{verdict.status.upper()}  {printable(verdict.summary, _MOST)}"
     if not verdict.status:
         what = "there is no verdict"
-    before = "the command ended well, after: " if code == 0 else ""
+    before = "the command succeeded, after: " if code == 0 else ""
     place = f"{printable(verdict.place, _MOST)}; " if verdict.place else ""
     return f"{before}{what} ({place}case: {short_path(verdict.case)})"

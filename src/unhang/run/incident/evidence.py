@@ -109,7 +109,7 @@ class Collector:
                 self._guarded(name, step)
                 self.timings_s[name] = round(time.monotonic() - self._began_s, 3)
             else:
-                self.notes.append(f"{name}: skipped, because somebody was in a hurry")
+                self.notes.append(f"{name}: skipped, because a user interrupted")
 
     def parts(self) -> list[RankPart]:
         """Every rank as the manifest has it."""
@@ -217,7 +217,7 @@ class Collector:
             if any(thread.frames for thread in sample.threads):
                 rank.came["stacks"] = name
             else:
-                rank.missing["stacks"] = sample.error or "no thread of it runs any code"
+                rank.missing["stacks"] = sample.error or "none of its threads runs any code"
         for rank in self.ranks:
             self._samples += [] if "stacks" in rank.came else last_words(rank)
         self._samples = [

@@ -220,7 +220,7 @@ class NodeIncident:
             self._keep_later_dumps()
             write_ending(self.case, self.context.run, ending)
         except OSError as error:
-            self.context.say(f"the case {self.case} is not complete: {error.strerror}")
+            self.context.say(f"the case {self.case} is incomplete: {error.strerror}")
 
     def _tie_to_first(self) -> list[str]:
         """Let the case of the first look name this one; what this one says of it."""
@@ -246,7 +246,7 @@ class NodeIncident:
         try:
             tell_of_end(self.case, self.context.run)
         except OSError as error:
-            self.context.say(f"the other nodes were not told of the end: {error.strerror}")
+            self.context.say(f"the other nodes do not know of the end: {error.strerror}")
 
     def _announce(self) -> None:
         """Let the nodes that share the directory know, so that they collect as well."""
@@ -257,7 +257,7 @@ class NodeIncident:
         try:
             announce(self.case, news)
         except OSError as error:
-            context.say(f"the other nodes were not told: {error.strerror}")
+            context.say(f"the other nodes do not know: {error.strerror}")
 
     def _wait_for_others(self) -> None:
         """A verdict needs all nodes' parts; one that does not come is not waited for twice."""
@@ -303,7 +303,7 @@ class NodeIncident:
             else:
                 self._shared = name
                 return case
-        self.context.say("there is no place for a case: the evidence is lost")
+        self.context.say("no place to write a case: the evidence is lost")
         return None
 
     # -------------------------------------------------------------- pieces
@@ -321,7 +321,7 @@ class NodeIncident:
                     save_file(self.case / name, harmless_log(data))
                     row["path"] = name
                 else:
-                    row["why_not"] = stream.why_not or "nothing was written to it"
+                    row["why_not"] = stream.why_not or "no process wrote to it"
             except OSError as error:
                 row["why_not"] = f"it cannot be read or saved: {error.strerror}"
                 notes.append(f"{stream.name}: {row['why_not']}")

@@ -43,7 +43,7 @@ def judge(case: Path, look: Sequence[str], in_time: Callable[[], bool]) -> Verdi
                 continue
             return _answer(case, out, err)
         process.kill()
-    return Verdict(f"the verdict was not waited for: unhang diagnose {case}", case=case)
+    return Verdict(f"the verdict is not ready; get it with: unhang diagnose {case}", case=case)
 
 
 def _answer(case: Path, out: bytes, err: bytes) -> Verdict:

@@ -116,7 +116,7 @@ def _command(text: str) -> Receiver:
         raise UsageError(f"--notify cannot read that command: {error}") from error
     if not words or shutil.which(words[0]) is None:
         name = printable(words[0]) if words else "nothing"
-        hint = "give a URL, or a command that takes JSON on its standard input"
+        hint = "give a URL, or a command that reads JSON from standard input"
         raise UsageError(f"--notify: there is no command {name}", hint)
     return Receiver("command", command=words)
 
@@ -172,7 +172,7 @@ class Notifier:
                 with process.stdin as pipe:  # Which takes more than an order has.
                     pipe.write(json.dumps(order).encode())
         except (OSError, ValueError) as error:
-            self.say(f"nobody was notified: {error}")
+            self.say(f"the notification failed: {error}")
 
     def finish(self, in_time: Callable[[], bool]) -> None:
         """At the end of the run: wait a moment, and say what was not taken."""
@@ -460,7 +460,7 @@ def main() -> int:
     failed = 0
     for target in map(receiver_of, order["targets"]):
         if why := _send(target, notice, order["case"], before.labels):
-            print(f"{target.name} did not take the notification: {why}", file=sys.stderr)  # noqa: T201 - our log
+            print(f"{target.name} refused the notification: {why}", file=sys.stderr)  # noqa: T201 - our log
             failed = 1
     return failed
 

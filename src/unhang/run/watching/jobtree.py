@@ -11,10 +11,11 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
-from unhang.collect.processes import read_processes
+from unhang.collect.processes import ProcessTable, read_processes
+from unhang.collect.ranks import is_launcher
 from unhang.record.contact.marks import start_ticks, stat_words
 
-__all__ = ["JobTree"]
+__all__ = ["JobTree", "starter_below"]
 
 GRACE_S = 10.0
 
@@ -108,3 +109,9 @@ def _send_to(process: tuple[int, int], number: int) -> None:
     pid, began = process
     if start_ticks(pid) == began:
         _send(pid, number)
+
+
+def starter_below(table: ProcessTable, child: int) -> str:
+    """The launcher of whole nodes (srun, mpirun…) in a command, by its name; "" without any."""
+    found = (each for each in table.below(child) if not each.python and is_launcher(each))
+    return next((each.command.split()[0].rpartition("/")[2] for each in found), "")

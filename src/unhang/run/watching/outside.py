@@ -126,13 +126,13 @@ def why_unarmed(process: Process, *, waited: bool) -> str:
     """
     option = next((word for word in _options(process.command) if _skips_the_hook(word)), "")
     if option:
-        return f"python {option} skips the start-up hook"
+        return f"python {option} skips the startup hook"
     environ = _environ(process.pid)
     if environ.get("UNHANG_ARM") == "0":
         return "UNHANG_ARM=0 switches the recorder off"
     if str(HOOK_DIR) not in environ.get("PYTHONPATH", "").split(os.pathsep):
-        return "the start-up hook is not in its PYTHONPATH"
-    return "its start-up hook did not arm it" if waited else ""
+        return "its PYTHONPATH lacks the startup hook"
+    return "its startup hook did not arm it" if waited else ""
 
 
 def _options(command: str) -> Iterator[str]:

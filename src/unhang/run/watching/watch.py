@@ -392,11 +392,11 @@ class HangWatch:
 def _alarm(look: ProgressLook, quiet: float, limit: float) -> Alarm:
     waiting = tuple(sorted(r.rank for r in look.ranks if r.waiting))
     if look.ranks and all(rank.waiting is None for rank in look.ranks):
-        text = f"the ranks here, whose calls are not seen, have stood still for {quiet:.0f} s"
+        text = f"the ranks here, whose calls are not seen, make no progress for {quiet:.0f} s"
         return Alarm(quiet, limit, waiting, text)
     state = (
         f"{len(waiting)} of {len(look.ranks)} ranks here wait in a call"
         if waiting
-        else "no call is pending, and the ranks stand still longer than ever in this job"
+        else "no call is pending, and the ranks have paused longer than ever in this job"
     )
     return Alarm(quiet, limit, waiting, f"no call has finished for {quiet:.0f} s while {state}")

@@ -1,8 +1,8 @@
 """Processes of PID namespaces below this one: which number of ours each of them has.
 
 A container may have its own numbers of processes: what a recorder says in it of itself names it
-there. The kernel tells both numbers of all who are below (`NSpid` in /proc/PID/status); of others,
-as of those beside a container that is looked at from inside, nothing can be seen.
+there. The kernel tells both numbers of all who are below (`NSpid` in /proc/PID/status). Inside a
+container nothing can be seen of processes that are not in it.
 """
 
 from __future__ import annotations
