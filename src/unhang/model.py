@@ -341,7 +341,7 @@ class ProcessSample(ProcessState):
             when the run began; 0 where it was not.
         last_op, last_call, last_numel, last_site: Its last call through Python: which, the how
             manieth it was, the elements of its first tensor, and where it was made
-            ("/home/user/train.py:12"); "", 0, -1 and "" where nothing tells.
+            ("/home/user/train.py:12"). Where nothing tells: "", 0, -1 and "".
         makes: Where that call is "new_group": the groups that it made last, newest first, each as a
             name and its ranks ("2=0-1").
         roots: Of its last such calls that have one: the how manieth it was, and the rank in the

@@ -259,7 +259,12 @@ class RankStatus:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """The job as the evidence shows it. Times are wall clock in ns; 0 where unknown."""
+    """The job as the evidence shows it. Times are wall clock in ns; 0 where unknown.
+
+    Attributes:
+        ranks_seen: Ranks of which there is a dump, or else something.
+        ranks_by_last_calls: Those among them that left no dump but their ring of last calls.
+    """
 
     world_size: int = 0
     ranks_seen: int = 0
@@ -269,6 +274,7 @@ class Job:
     format_versions: tuple[str, ...] = ()
     first_ns: int = 0
     last_ns: int = 0
+    ranks_by_last_calls: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -187,7 +187,7 @@ def failure(line: str, folder: Path, environ: dict[str, str]) -> str:
         process.stdout.readline()
         os.killpg(process.pid, signal.SIGINT)
     _, errors = process.communicate()
-    allowed = (0, 1, 3) if re.search("unhang (stacks|paste)|--syscalls", line) else (0, 1)
+    allowed = (0, 1, 3) if re.search("unhang (stacks|paste|top)|--syscalls", line) else (0, 1)
     ended = process.returncode in (*allowed, -signal.SIGINT, 128 + signal.SIGINT)
     # Other tests run jobs on this node at the same time.
     ended = ended or (process.returncode == 2 and "several jobs run on this node" in errors)

@@ -33,6 +33,7 @@ mod place {
 pub const EXCHANGE: i64 = 1;
 const FAILED: i64 = 2;
 const AWAITED: i64 = 4;
+pub const ASSUMED: i64 = 16;
 
 /// What a call is given.
 pub struct Given {

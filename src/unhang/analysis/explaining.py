@@ -45,6 +45,19 @@ EXPLAINS: Final = (
         trait=Trait.FROM_FAILURE,
     ),
     Explanation(
+        Because.KILLED_ALIKE,
+        Among.NAMED,
+        "As for one that has ended. But who kills all ranks at once has not made their calls, and "
+        "may have done it because these did not fit.",
+        spares="disagreement",
+    ),
+    Explanation(
+        Because.KILLED_ALIKE,
+        Among.WITHIN,
+        "As for one that has ended.",
+        trait=Trait.FROM_FAILURE,
+    ),
+    Explanation(
         Because.GONE,
         Among.WITHIN,
         "A rank that failed because its peer had ended does not come either. What else it is "

@@ -58,7 +58,7 @@ from unhang.analysis.state.progress import stand
 from unhang.analysis.state.split_groups import split_groups
 from unhang.analysis.state.stale import same_moment
 from unhang.analysis.words import quiet
-from unhang.case import Case
+from unhang.case import BY_LAST_CALLS, Case
 from unhang.model import Note
 from unhang.report import Incident, Job, Report, Status
 from unhang.wording import rank_phrase
@@ -302,6 +302,7 @@ def _job(evidence: Evidence) -> Job:
     created = case.calls.created_ns[case.calls.created_ns > 0]
     begun = [dump.window.first_ns for dump in case.dumps if dump.window.first_ns > 0]
     backends = {name.backend for name in case.names} | {dump.backend for dump in case.dumps}
+    by_ring = {dump.rank for dump in evidence.dumps if dump.reported_by == BY_LAST_CALLS}
     return Job(
         world_size=len(evidence.ranks),
         ranks_seen=len(distinct(evidence.owner)),
@@ -311,6 +312,7 @@ def _job(evidence: Evidence) -> Job:
         format_versions=tuple(sorted({dump.version for dump in case.dumps if dump.version})),
         first_ns=min((int(created.min()), *begun)) if len(created) else 0,
         last_ns=int(created.max()) if len(created) else 0,
+        ranks_by_last_calls=len(by_ring),
     )
 
 

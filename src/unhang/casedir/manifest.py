@@ -59,7 +59,7 @@ FOLDERS: Final = ("dumps", "stacks", "logs", "env", "parts")
 _LATE: Final = ".late.json"
 _MAX_PART: Final = 32 << 20
 _LISTED: Final = 1 << 14
-"""So many ranks of which nobody says anything are listed all the same."""
+"""So many ranks that no node reports are listed all the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class RankPart:
     Attributes:
         came: What is there, as "kind": path in the case directory (or a word where no file is).
         missing: What is not, as "kind": why.
-        exit_status: As shells say it; None while it runs or where nobody could tell.
+        exit_status: As shells say it; None while it runs or where nothing tells.
         last_seen: Its last line, as its heartbeat tells: file, line, function, age_s.
     """
 
@@ -248,7 +248,7 @@ def write_ending(case: Path, run: str, ending: Ending) -> None:
 
 
 def write_late(case: Path, run: str, late: LateRun) -> None:
-    """Note that a run is late, then merge the manifest anew; its part takes the place of that.
+    """Note that a run is late, and merge the manifest; its part takes the place of that.
 
     Raises:
         OSError: It cannot be written.

@@ -35,7 +35,7 @@ MODULES = (
     "collect/recorders.py", "collect/sampling.py", "rankenv.py", "rasclient.py",
     "record/__init__.py", "record/contact/__init__.py", "record/contact/client.py",
     "record/contact/heartbeat.py", "record/contact/latest.py", "record/contact/marks.py",
-    "record/contact/namespaces.py", "record/contact/runtime_dir.py", "record/contact/sockets.py",
+    "record/contact/runtime_dir.py", "record/contact/sockets.py", "record/namespaces.py",
     "regular.py", "stacks", "telltale",
 )  # fmt: skip
 """Everything that the node's side imports: the standard library does the rest (a test checks)."""

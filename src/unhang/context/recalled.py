@@ -73,6 +73,9 @@ class _Whose:
     job: str = ""
     attempt: str = ""
     ran_s: float = 0.0
+    command: list[str] = field(default_factory=list)
+    revision: str = ""
+    versions: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +105,7 @@ class Past:
         culprit_hosts: Of the culprits of its first cause.
         places: Lines of the user's code at which culprits, or else victims, were seen.
         parts: GPUs and links that its findings blame, as "gpu node01/3".
+        command, revision, versions: Of the job, where its case tells.
         ran_s: For how long its job had run, in seconds; 0 where nothing tells.
     """
 
@@ -121,6 +125,9 @@ class Past:
     places: tuple[str, ...] = ()
     parts: tuple[str, ...] = ()
     attempt: str = ""
+    command: str = ""
+    revision: str = ""
+    versions: tuple[str, ...] = ()
     ran_s: float = 0.0
 
 
@@ -208,6 +215,9 @@ def facts_of(case: Path, report: object) -> Past:
         job_id=saved.incident.job_id or whose.job,
         attempt=saved.incident.attempt or whose.attempt,
         ran_s=whose.ran_s,
+        command=" ".join(whose.command),
+        revision=whose.revision,
+        versions=tuple(whose.versions),
         status=saved.status,
         summary=saved.summary,
         world_size=len(saved.ranks),

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from unhang.case import BY_LAST_CALLS
 from unhang.errors import MissingExtraError
 from unhang.ingest.columns.decoded import BadDump, Decoded, LostDumpError
 from unhang.ingest.columns.dictionaries import Dictionaries
@@ -197,7 +198,7 @@ class Reader:
 
     def of_page(self, shown: str, relative: str, mtime_ns: int, data: bytes) -> Iterator[DumpFile]:
         """What a heartbeat's file tells of the last calls of its rank, a backend at a time."""
-        from unhang.ingest.pages.pagedump import FROM_PAGE, dumps_of
+        from unhang.ingest.pages.pagedump import dumps_of
 
         claim = read_name(relative, self.pattern)
 
@@ -209,7 +210,7 @@ class Reader:
         try:
             for found in dumps_of(data):
                 decoded = normalise(found.value, self.shared, len(data))
-                decoded.reported_by, decoded.truncated = FROM_PAGE, bool(found.problem)
+                decoded.reported_by, decoded.truncated = BY_LAST_CALLS, bool(found.problem)
                 status = DumpStatus.TRUNCATED if found.problem else DumpStatus.OK
                 yield file(status, decoded, found.problem)
         except BadDump as error:

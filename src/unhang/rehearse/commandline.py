@@ -12,10 +12,12 @@ from typing import Final
 
 from unhang.errors import UsageError
 
-__all__ = ["MOST_RANKS", "RehearsedJob", "job_of"]
+__all__ = ["MOST_FOLDED", "MOST_RANKS", "RehearsedJob", "job_of"]
 
 MOST_RANKS: Final = 64
-"""Every rank is a process with torch in it, of some 200 MB."""
+"""Every rank is a process with torch in it, of some 25 MB. Of more, some stand for all."""
+MOST_FOLDED: Final = 16_384
+"""Each rank that runs keeps lists of all of them."""
 
 _LAUNCHERS: Final = ("torch.distributed.run", "torch.distributed.launch")
 _FLAGS: Final = frozenset(
@@ -35,6 +37,7 @@ class RehearsedJob:
         words: What follows it.
         ranks: How many; 0 where the command does not tell: the script may start its ranks itself.
         nodes: On how many nodes.
+        running: Which of the ranks run, where some stand for all; empty for all.
     """
 
     python: str
@@ -43,6 +46,7 @@ class RehearsedJob:
     is_module: bool = False
     ranks: int = 0
     nodes: int = 1
+    running: tuple[int, ...] = ()
 
 
 def job_of(command: Sequence[str], ranks: int | None, nodes: int | None) -> RehearsedJob:
@@ -57,12 +61,14 @@ def job_of(command: Sequence[str], ranks: int | None, nodes: int | None) -> Rehe
         UsageError: It starts no job that could be rehearsed.
     """
     job = _read(command)
-    nodes = nodes or job.nodes
-    job = replace(job, ranks=ranks or job.ranks, nodes=nodes)
-    if not 0 <= job.ranks <= MOST_RANKS:
+    count = ranks or job.ranks
+    large = count > MOST_RANKS and count % _AUTO == 0 and job.nodes == 1
+    nodes = nodes or (count // _AUTO if large else job.nodes)
+    job = replace(job, ranks=count, nodes=nodes)
+    if not 0 <= job.ranks <= MOST_FOLDED:
         raise UsageError(
-            f"{job.ranks} ranks are too many to rehearse on one machine",
-            f"--ranks takes 2 to {MOST_RANKS}; most faults show with 4 or 8.",
+            f"{job.ranks:,} ranks are too many to rehearse",
+            f"--ranks takes 2 to {MOST_FOLDED:,}; most faults show with 4 or 8.",
         )
     if job.ranks % nodes:
         raise UsageError(f"{job.ranks} ranks do not share out to {nodes} nodes")

@@ -62,7 +62,7 @@ def write_case(outcome: RehearsalEnd, folder: Path, command: Sequence[str]) -> N
     write_part(
         folder,
         NodePart(
-            _RUN, "", _RUN, world_size=referee.world, command=command,
+            _RUN, "", _RUN, world_size=0 if referee.running else referee.world, command=command,
             incident={"id": _RUN, "reason": "rehearsal", "time_ns": time.time_ns()}, ranks=parts,
         ),
     )  # fmt: skip
@@ -106,7 +106,7 @@ def _dump(
     return {
         "version": FORMAT_VERSION,
         "pg_config": {
-            c.name: {"name": c.name, "desc": c.description, "ranks": str(list(c.ranks))}
+            c.name: {"name": c.name, "desc": c.description, "ranks": str(list(c.running))}
             for c in circles
         },
         "comm_lib_version": "",
@@ -171,8 +171,11 @@ def _title(call: MadeCall) -> str:
         return str(call.issue.op)
     if peer >= len(ranks):
         return "recv_anysource"
-    arrow = "->" if call.issue.op == "send" else "<-"
-    return f"{call.issue.op} {ranks.index(call.process.rank)}{arrow}{peer}"
+    arrow, running = "->" if call.issue.op == "send" else "<-", call.circle.running
+    if ranks[peer] not in running:
+        return str(call.issue.op)
+    peer = running.index(ranks[peer])
+    return f"{call.issue.op} {running.index(call.process.rank)}{arrow}{peer}"
 
 
 def _rows(frames: Frames) -> list[dict[str, object]]:
@@ -201,7 +204,7 @@ def _extra(
         "attempt": 0,
         "incident": _RUN,
         "rank": process.rank,
-        "world_size": outcome.referee.world,
+        "world_size": None if outcome.referee.running else outcome.referee.world,
         "backend": backend,
         "reason": "rehearsal",
         "time_ns": _as_of(outcome),
@@ -210,7 +213,7 @@ def _extra(
         "exception": exception,
         "groups": [
             {
-                "name": c.name, "description": c.description, "ranks": list(c.ranks),
+                "name": c.name, "description": c.description, "ranks": list(c.running),
                 "backend": c.backend, "timeout_ms": c.timeout_ms,
             }
             for c in circles

@@ -21,6 +21,7 @@ from unhang.errors import InputError
 from unhang.ingest import load
 from unhang.rehearse.commandline import RehearsedJob
 from unhang.rehearse.endstate import write_case
+from unhang.rehearse.largejobs import folded, with_needed
 from unhang.rehearse.matching.referee import Referee, RehearsalEnd
 from unhang.rehearse.server import rehearse
 from unhang.rehearse.verdict.proof import judged
@@ -64,7 +65,8 @@ def rehearsed(
         outcome = _run(job, case, wishes)
         _check(outcome)
         write_case(outcome, case, command)
-        loaded = load([str(case)], world_size=outcome.referee.world)
+        world = None if outcome.referee.running else outcome.referee.world
+        loaded = load([str(case)], world_size=world)
         report = judged(diagnose(loaded), outcome, wishes.steps, case / "logs")
         if wishes.case:
             yield loaded, report, place_in(case)
@@ -88,12 +90,20 @@ def _without_paths(report: Report, case: Path) -> Report:
 
 def _run(job: RehearsedJob, case: Path, wishes: RehearsalWishes) -> RehearsalEnd:
     """Run it; a script that neither starts ranks nor was started as one gets ranks."""
+    job = folded(job)
     outcome = _once(job, case, wishes)
+    while outcome.referee.encounters.lacking:
+        job = with_needed(job, outcome.referee.encounters.lacking)
+        outcome = _again(job, case, wishes)
     if job.ranks or outcome.referee.world > 1:
         return outcome
+    return _again(replace(job, ranks=RANKS), case, wishes)
+
+
+def _again(job: RehearsedJob, case: Path, wishes: RehearsalWishes) -> RehearsalEnd:
     for log in (case / "logs").iterdir():
         log.unlink()
-    return _once(replace(job, ranks=RANKS), case, wishes)
+    return _once(job, case, wishes)
 
 
 def _check(outcome: RehearsalEnd) -> None:
@@ -132,9 +142,7 @@ def _progress() -> Callable[[Referee, float], None]:
         last = seconds
         ranks = referee.ranks.values()
         waiting = sum(bool(p.waits) for p in ranks)
-        text = (
-            f"{referee.calls():,} calls, {waiting} of {referee.world} ranks wait, {seconds:.0f} s"
-        )
+        text = f"{referee.calls():,} calls, {waiting} of {referee.size} ranks wait, {seconds:.0f} s"
         sys.stderr.write(f"\r\033[Krehearsing: {text}")
         sys.stderr.flush()
 

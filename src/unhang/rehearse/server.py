@@ -60,6 +60,7 @@ def rehearse(
         "script": job.script if job.is_module else str(Path(job.script).absolute()),
         "words": job.words, "module": job.is_module, "ranks": job.ranks or 1, "nodes": job.nodes,
         "steps": steps, "stacks": str((logs.parent / "stacks").absolute()), "alone": not job.ranks,
+        "run": job.running or list(range(job.ranks or 1)),
     }  # fmt: skip
     (folder / "plan.json").write_text(json.dumps(plan))
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as door:
@@ -89,7 +90,7 @@ class _Hall:
         self, door: socket.socket, nursery: subprocess.Popen[bytes], job: RehearsedJob, folder: Path
     ) -> None:
         self.door, self.nursery, self.job, self.folder = door, nursery, job, folder
-        self.referee = Referee(job.ranks or 1)
+        self.referee = Referee(job.ranks or 1, job.running)
         self.outcome = RehearsalEnd(self.referee, "")
         self.lines: dict[int, _Line] = {}
         self.selector = selectors.DefaultSelector()

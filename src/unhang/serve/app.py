@@ -39,10 +39,11 @@ from unhang.isolated import python_command
 from unhang.report import Report, to_json
 from unhang.reports.json import sayable_json
 from unhang.run.watching.now import Looker
+from unhang.serve.caselist import CaseQuery
+from unhang.serve.console import console_page, csv_of
 from unhang.serve.door import COOKIE, Door
 from unhang.serve.pages import (
     comparison_page,
-    console_page,
     history_page,
     list_page,
     live_page,
@@ -151,8 +152,8 @@ class _Desk:
 
     async def cases(self, request: Request) -> Response:
         """The list."""
-        del request
-        return _own(list_page(*await run_in_threadpool(self._pasts)))
+        asked = CaseQuery.of(request.query_params)
+        return _own(list_page(*await run_in_threadpool(self._pasts), asked))
 
     async def history(self, request: Request) -> Response:
         """What all cases have in common."""
@@ -264,7 +265,7 @@ class _Desk:
     async def sql(self, request: Request) -> Response:
         """The console: GET shows it, POST asks."""
         key = request.path_params["key"]
-        sql = await _sql_of(request) if request.method == "POST" else ""
+        sql, is_csv = await _sql_of(request) if request.method == "POST" else ("", False)
         if key not in self._verdicts.paths():
             return _not_found(LookupError())
         if not sql.strip():
@@ -273,6 +274,8 @@ class _Desk:
             return _own(console_page(key, "", (), (), said))
         async with self._asking:
             answer = await run_in_threadpool(self._ask, request, sql)
+        if is_csv and answer[0]:
+            return Response(csv_of(*answer), media_type="text/csv")
         return _own(console_page(key, sql, *answer))
 
     def _ask(
@@ -308,14 +311,15 @@ def _ran(command: Sequence[str]) -> str:
     return (done.stdout + done.stderr)[:_MOST_SAID]
 
 
-async def _sql_of(request: Request) -> str:
-    """The statement in a form; what is too long is cut, and then no statement."""
+async def _sql_of(request: Request) -> tuple[str, bool]:
+    """The statement in a form, and whether CSV is wanted; what is too long is no statement."""
     body = b""
     async for chunk in request.stream():
         body += chunk
         if len(body) > _MOST_BODY:
-            return ""
-    return parse_qs(body.decode("utf-8", "replace")).get("sql", [""])[0]
+            return "", False
+    fields = parse_qs(body.decode("utf-8", "replace"))
+    return fields.get("sql", [""])[0], fields.get("as", [""])[0] == "csv"
 
 
 def _own(page: str, status: int = 200) -> Response:

@@ -65,10 +65,10 @@ class Door:
             name.decode("latin-1"): text.decode("latin-1") for name, text in scope["headers"]
         }
         host = headers.get("host", "")
-        if urlsplit(f"//{host}").hostname not in _LOOPBACK:
+        if _named(f"//{host}")[0] not in _LOOPBACK:
             return "this name is not the server's"
         origin = headers.get("origin", "")
-        if origin and urlsplit(origin).netloc != host:
+        if origin and _named(origin)[1] != host:
             return "requests from other pages are refused"
         if scope["method"] not in _READING and not (origin or "authorization" in headers):
             return "a request for work must name its origin"
@@ -82,6 +82,16 @@ class Door:
     def knows(self, token: str) -> bool:
         """Whether this is the token, in a time that tells nothing."""
         return hmac.compare_digest(token.encode("utf-8", "replace"), self._token.encode())
+
+
+def _named(url: str) -> tuple[str | None, str]:
+    """The host of a URL, alone and as it stands; of anything else, none."""
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname
+    except ValueError:
+        return None, ""
+    return host, parts.netloc
 
 
 def _cookie(headers: dict[str, str]) -> str:

@@ -13,14 +13,15 @@ from unhang.context.tallies import CHANCE, History, Tally
 from unhang.reports.html import asset, hash_of, text_of
 from unhang.run.metrics import family, live_metrics
 from unhang.run.watching.now import JobNow
-from unhang.wording import fold_ranks, printable
+from unhang.serve.caselist import PAGE, SORTED_BY, CaseQuery, culprits_of
+from unhang.wording import count_of, fold_ranks, printable
 
 if TYPE_CHECKING:
     from unhang.context.recalled import Past
 
 __all__ = [
     "comparison_page",
-    "console_page",
+    "framed",
     "history_page",
     "list_page",
     "live_page",
@@ -30,9 +31,9 @@ __all__ = [
     "policy",
     "refusal_page",
     "saved_page",
+    "table_of",
 ]
 
-_EXAMPLE = "SELECT op, count(*) AS calls FROM calls GROUP BY op ORDER BY calls DESC"
 _PAGE = """<!DOCTYPE html>
 <html lang="en">
 <head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
@@ -77,37 +78,49 @@ def live_page() -> str:
         "the verdict comes by itself when the job hangs</span>.</p>",
         f"<script>{asset('live.js')}</script>",
     )
-    return _page("live", body)
+    return framed("live", body)
 
 
-def _page(title: str, lines: Iterable[str]) -> str:
+def framed(title: str, lines: Iterable[str]) -> str:
+    """A page of ours around its lines."""
     return _PAGE.format(title=text_of(title), style=asset("page.css"), body="\n".join(lines))
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]], kind: str = "") -> Iterator[str]:
-    """A table of cells that are markup already."""
+def table_of(head: Sequence[str], rows: Iterable[Sequence[str]], kind: str = "") -> Iterator[str]:
+    """A table of cells that are markup already, under plain heads."""
+    yield from _marked_table([text_of(name) for name in head], rows, kind)
+
+
+def _marked_table(head: Sequence[str], rows: Iterable[Sequence[str]], kind: str) -> Iterator[str]:
     yield '<div class="wide" tabindex="0" role="region" aria-label="Table">'
     yield f'<table class="{kind}"><thead><tr>'
-    yield "".join(f'<th scope="col">{text_of(name)}</th>' for name in head)
+    yield "".join(f'<th scope="col">{name}</th>' for name in head)
     yield "</tr></thead><tbody>"
     for row in rows:
         yield f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>"
     yield "</tbody></table></div>"
 
 
-def list_page(pasts: Mapping[str, Past], failed: Mapping[Path, str]) -> str:
-    """All cases, newest first, each with its verdict; two of them can be compared."""
-    return _page("cases", _list_lines(pasts, failed))
+def list_page(
+    pasts: Mapping[str, Past], failed: Mapping[Path, str], asked: CaseQuery | None = None
+) -> str:
+    """Cases with their verdicts, newest first or as asked; two of them can be compared."""
+    return framed("cases", _list_lines(pasts, failed, asked or CaseQuery()))
 
 
-def _list_lines(pasts: Mapping[str, Past], failed: Mapping[Path, str]) -> Iterator[str]:
-    ordered = sorted(pasts.items(), key=lambda item: -item[1].time_s)
+def _list_lines(
+    pasts: Mapping[str, Past], failed: Mapping[Path, str], asked: CaseQuery
+) -> Iterator[str]:
+    chosen = asked.chosen(pasts)
+    shown = chosen[asked.page * PAGE :][:PAGE]
+    if pasts:
+        yield from _filter_lines(pasts, asked)
     yield '<form action="/compare" method="get">'
-    head = ("a", "b", "when (UTC)", "status", "verdict", "hosts", "")
-    yield from _table(head, (_case_row(key, past) for key, past in ordered), "cases")
-    if len(pasts) > 1:
+    yield from _table_of_cases(shown, asked)
+    if len(shown) > 1:
         yield '<p><button type="submit">compare a with b</button></p>'
     yield "</form>"
+    yield from _pages(len(chosen), len(pasts), asked)
     if not pasts:
         yield "<p>There is no case yet: they come with <code>unhang run</code> and "
         yield "<code>unhang collect</code>. Load this page again to see new ones.</p>"
@@ -118,6 +131,44 @@ def _list_lines(pasts: Mapping[str, Past], failed: Mapping[Path, str]) -> Iterat
         yield "</ul>"
 
 
+def _filter_lines(pasts: Mapping[str, Past], asked: CaseQuery) -> Iterator[str]:
+    yield '<form action="/" method="get" class="bar"><label>find <input type="search" name="text" '
+    yield f'size="30" placeholder="job, host, line, kind" value="{text_of(asked.text)}"></label>'
+    yield '<label>status <select name="status"><option value="">any</option>'
+    for status in sorted({past.status for past in pasts.values()}):
+        chosen = " selected" if status == asked.status else ""
+        yield f'<option value="{text_of(status)}"{chosen}>{text_of(status)}</option>'
+    yield f'</select></label><input type="hidden" name="sort" value="{asked.sort}">'
+    yield '<button type="submit">show</button></form>'
+
+
+def _table_of_cases(shown: Sequence[tuple[str, Past]], asked: CaseQuery) -> Iterator[str]:
+    """Heads of columns are links that sort by them."""
+    heads = [
+        f"{name} ▾" if name == asked.sort else
+        f'<a href="{text_of(asked.link(sort=name, page=0))}">{name}</a>'
+        for name in SORTED_BY
+    ]  # fmt: skip
+    heads[0] = f"{heads[0]} (UTC)"
+    rows = (_case_row(key, past) for key, past in shown)
+    yield from _marked_table(("a", "b", *heads, ""), rows, "cases")
+
+
+def _pages(chosen: int, all_: int, asked: CaseQuery) -> Iterator[str]:
+    """How many there are, and the way to those that are not on this page."""
+    begin = asked.page * PAGE
+    end = min(begin + PAGE, chosen)
+    words = [f"{count_of(chosen, 'case')}" + (f" of {all_:,}" if chosen < all_ else "")]
+    if chosen > PAGE:
+        words.append(f"{begin + 1:,} to {end:,}" if begin < chosen else "none on this page")
+    if asked.page:
+        words.append(f'<a href="{text_of(asked.link(page=asked.page - 1))}">page before</a>')
+    if end < chosen:
+        words.append(f'<a href="{text_of(asked.link(page=asked.page + 1))}">next page</a>')
+    if all_:
+        yield f'<p class="soft">{", ".join(words)}</p>'
+
+
 def _case_row(key: str, past: Past) -> tuple[str, ...]:
     label = text_of(past.path.name)
     return (
@@ -125,6 +176,8 @@ def _case_row(key: str, past: Past) -> tuple[str, ...]:
         f'<input type="radio" name="b" value="{key}" required aria-label="b: {label}">',
         _time(past.time_s),
         f'<span class="status {text_of(past.status)}">{text_of(past.status)}</span>',
+        text_of(printable(past.job_id, 40)),
+        text_of(printable(culprits_of(past), 30)),
         f'<a href="/case/{key}/">{text_of(printable(past.summary, 110))}</a>',
         text_of(", ".join(past.culprit_hosts[:4])),
         f'<a href="/case/{key}/report.json">JSON</a> <a href="/case/{key}/sql">SQL</a>',
@@ -139,55 +192,26 @@ def _time(time_s: float) -> str:
     return f"{moment:%Y-%m-%d %H:%M:%S}"
 
 
-def console_page(
-    key: str, sql: str, names: Sequence[str], rows: Sequence[Sequence[object]], said: str
-) -> str:
-    """A statement and what it gave.
-
-    Args:
-        key: Of the case.
-        sql: What was asked, or "".
-        names: Columns.
-        rows: Of the answer.
-        said: Why there is none, or what was cut.
-    """
-    return _page("SQL", _console_lines(key, sql, names, rows, said))
-
-
-def _console_lines(
-    key: str, sql: str, names: Sequence[str], rows: Sequence[Sequence[object]], said: str
-) -> Iterator[str]:
-    yield f'<p><a href="/case/{key}/">the case</a></p>'
-    yield f'<form action="/case/{key}/sql" method="post"><p><label>One reading statement:<br>'
-    yield f'<textarea name="sql" rows="5" cols="90">{text_of(sql or _EXAMPLE)}</textarea></label>'
-    yield '</p><p><button type="submit">ask</button></p></form>'
-    if said:
-        yield f'<p role="status">{text_of(said)}</p>'
-    if names:
-        cells = ([text_of(printable(str(value), 300)) for value in row] for row in rows)
-        yield from _table(names, cells)
-
-
 def comparison_page(first: tuple[str, Past], second: tuple[str, Past]) -> str:
     """Two incidents, each with its key, side by side, and what they share."""
     links = (f'<a href="/case/{key}/">{text_of(p.path.name)}</a>' for key, p in (first, second))
-    return _page("two incidents", _comparison_lines(links, first[1], second[1]))
+    return framed("two incidents", _comparison_lines(links, first[1], second[1]))
 
 
 def saved_page(past: Past) -> str:
     """What is left of an incident of which only the report was kept."""
-    return _page("a saved report", _saved_lines(past))
+    return framed("a saved report", _saved_lines(past))
 
 
 def _saved_lines(past: Past) -> Iterator[str]:
     yield '<p role="status">Only the report of this case is here, not its evidence.</p>'
     rows = ((label, _cell(getattr(past, name))) for name, label in _COMPARED.items())
-    yield from _table(("", text_of(past.path.name)), [("when (UTC)", _time(past.time_s)), *rows])
+    yield from table_of(("", text_of(past.path.name)), [("when (UTC)", _time(past.time_s)), *rows])
 
 
 def paste_page(said: str) -> str:
     """A form for any text; `said` is why the last one has no verdict."""
-    return _page("judge a text", _paste_lines(said))
+    return framed("judge a text", _paste_lines(said))
 
 
 def _paste_lines(said: str) -> Iterator[str]:
@@ -202,7 +226,7 @@ def _paste_lines(said: str) -> Iterator[str]:
 
 def refusal_page(why: str) -> str:
     """A sentence, with the way back."""
-    return _page("not here", [f'<p role="status">{text_of(why)}</p>'])
+    return framed("not here", [f'<p role="status">{text_of(why)}</p>'])
 
 
 _COMPARED = {
@@ -218,12 +242,16 @@ _COMPARED = {
     "parts": "GPUs and links",
     "world_size": "ranks",
     "job_id": "job",
+    "command": "command",
+    "revision": "revision",
+    "versions": "versions",
+    "hosts": "all hosts",
 }
 
 
 def _comparison_lines(links: Iterable[str], first: Past, second: Past) -> Iterator[str]:
     rows = (("case", *links, ""), *_compared(first, second))
-    yield from _table(("", "a", "b", ""), rows, "compared")
+    yield from table_of(("", "a", "b", ""), rows, "compared")
     shared = sorted(set(first.culprit_hosts) & set(second.culprit_hosts))
     lines = sorted(set(first.places) & set(second.places))
     both = [*(f"host {name}" for name in shared), *lines]
@@ -231,11 +259,12 @@ def _comparison_lines(links: Iterable[str], first: Past, second: Past) -> Iterat
 
 
 def _compared(first: Past, second: Past) -> Iterator[tuple[str, ...]]:
+    """What changed stands first, then what is the same."""
     yield ("when (UTC)", _time(first.time_s), _time(second.time_s), "")
-    for name, label in _COMPARED.items():
-        one, other = getattr(first, name), getattr(second, name)
-        same = "same" if one == other and one else ""
-        yield (label, _cell(one), _cell(other), same)
+    rows = [(label, getattr(first, n), getattr(second, n)) for n, label in _COMPARED.items()]
+    told = [row for row in rows if row[1] or row[2]]
+    for label, one, other in sorted(told, key=lambda row: row[1] == row[2]):
+        yield (label, _cell(one), _cell(other), "same" if one == other else "changed")
 
 
 def _cell(value: object) -> str:
@@ -248,7 +277,7 @@ def _cell(value: object) -> str:
 
 def history_page(found: History) -> str:
     """What all cases have in common."""
-    return _page("history", _history_lines(found))
+    return framed("history", _history_lines(found))
 
 
 def _history_lines(found: History) -> Iterator[str]:
@@ -264,7 +293,7 @@ def _history_lines(found: History) -> Iterator[str]:
             yield f"<h2>{title}</h2>"
             hosts = tallies is found.hosts
             head = ("", "times", *(("by chance",) if hosts else ()), "weeks")
-            yield from _table(head, (_tally_row(tally, hosts=hosts) for tally in tallies))
+            yield from table_of(head, (_tally_row(tally, hosts=hosts) for tally in tallies))
     yield f'<p class="soft">{CHANCE}</p>'
 
 

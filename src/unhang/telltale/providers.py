@@ -1,7 +1,7 @@
 """How tokens begin that providers give out: what they publish, as a table.
 
-A prefix is literal, and what follows it a pattern. A token without a prefix of its own is told by
-the shape that many share (`SHAPES`).
+A prefix is literal, and what follows it a pattern. `SHAPES` has the shapes that many tokens share,
+for those without a prefix of their own.
 """
 
 from __future__ import annotations

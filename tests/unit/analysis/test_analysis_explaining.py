@@ -35,6 +35,12 @@ def claim(kind: Kind, *culprits: int) -> Claim:
             [claim(NEVER_JOINED, 1, 3), claim(OP_MISMATCH, 3), claim(OP_MISMATCH)],
         ),
         (
+            Because.KILLED_ALIKE,
+            {1, 2},
+            [claim(NEVER_JOINED, 1), claim(JOINED_NOT_PROGRESSING)],
+            [claim(OP_MISMATCH, 1, 2), claim(NEVER_JOINED, 1, 3)],
+        ),
+        (
             Because.GONE,
             {1, 2},
             [claim(NEVER_JOINED, 2), claim(SILENT_RANK, 1, 2)],

@@ -66,15 +66,16 @@ class Page:
 
     def call(
         self, op: str = "all_reduce", *, ends: bool = True, numel: int = 8, dtype: int = 1,
-        peer: int = -1, by_cpp: int = 0,
+        peer: int = -1, by_cpp: int = 0, assumed: bool = False,
     ) -> None:  # fmt: skip
         """Make one call; `by_cpp` others before it are seen by nobody."""
         self.counted += 1 + by_cpp
         exchange = op in ("send", "recv")
         self.exchanges += exchange
+        flags = Flag.EXCHANGE * exchange | Flag.ASSUMED * assumed
         given = Given(
             self.row, -1 if exchange else self.counted, self.exchanges, peer,
-            0 if exchange else -1, Flag.EXCHANGE if exchange else 0, numel, numel, dtype,
+            0 if exchange else -1, flags, numel, numel, dtype,
         )  # fmt: skip
         self.beat.entered(sys._getframe(1), op, "0", numel, given)
         work = object()
@@ -274,3 +275,27 @@ def test_a_record_that_is_half_written_is_left_out(tmp_path: Path) -> None:
     one.beat.words[one.beat.latest.at + Item.NUMBER] = 0
     dump = next(iter(dumps_of(read_page(one.path)))).value
     assert [entry["collective_seq_id"] for entry in dump["entries"]] == [1, 2, 3, 4]
+
+
+def test_numbers_that_are_assumed_hold_where_the_groups_count_agrees(tmp_path: Path) -> None:
+    """Where it does not, C++ has made calls among them: they are left out."""
+    for count, kept in ((9, 9), (12, 7)):
+        page = Page(tmp_path / f"{count}/rank_1", 1)
+        for step in range(9):
+            page.call(assumed=step > 6)
+        page.beat.tick([GroupBeat("gloo", 0, count, -1, 9, "0", "default_pg")], 0, 0)
+        dump = next(iter(dumps_of(read_page(page.path))))
+        assert len(dump.value["entries"]) == kept
+        assert bool(dump.problem) is (kept < 9)
+
+
+def test_what_may_hold_a_secret_is_not_kept(tmp_path: Path) -> None:
+    """Keys of stores, and the program's own words; the calls are whole."""
+    one, *_ = pages(tmp_path)
+    one.beat.awaits("token=AKIAIOSFODNN7EXAMPLE")
+    one.beat.has_set("token=AKIAIOSFODNN7EXAMPLE")
+    one.beat.tell("AKIAIOSFODNN7EXAMPLE")
+    page = read_page(one.path)
+    assert b"AKIA" in one.path.read_bytes()
+    assert b"AKIA" not in page
+    assert len(next(iter(dumps_of(page))).value["entries"]) == 5

@@ -609,3 +609,28 @@ def test_the_ring_of_last_calls_keeps_the_newest(recorder: Recorder) -> None:
     assert [(row[0], row[5], row[-1]) for row in kept] == [
         (number + 1, number, 1) for number in range(3, RECORDS + 3)
     ]
+
+
+def test_a_group_whose_count_is_as_expected_is_asked_less_often(recorder: Recorder) -> None:
+    """And again for every call once C++ has made others in between."""
+    group, asked = Group(), []
+    ask = Group._get_sequence_number_for_group
+
+    def counted(self: Group) -> int:
+        asked.append(self.calls + 1)
+        return ask(self)
+
+    Group._get_sequence_number_for_group = counted  # type: ignore[method-assign]
+    for step in range(40):
+        group.next = Work()
+        group.calls += 5 * (step == 30)
+        if step == 20:
+            group.send([Tensor()], 3, 9).wait()
+        else:
+            group.allreduce([Tensor()]).wait()
+    Group._get_sequence_number_for_group = ask  # type: ignore[method-assign]
+    assert asked == [1, 2, 3, 4, 5, 6, 7, 8, 9, 17, 26, *range(39, 46)][: len(asked)]
+    told = [(row[2], bool(row[6] & Flag.ASSUMED)) for row in records(recorder)]
+    assert [seq for seq, _ in told[:20]] == list(range(1, 21))
+    assert [seq for seq, assumed in told if not assumed and seq > 0] == asked
+    assert told[-1] == (45, False)

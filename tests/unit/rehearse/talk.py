@@ -20,11 +20,11 @@ CALL: dict[str, Any] = {
 class Ranks:
     """Some ranks and their referee; each call is waited for, as a script does."""
 
-    def __init__(self, size: int, backend: str = "nccl") -> None:
-        self.referee = Referee(size)
+    def __init__(self, size: int, backend: str = "nccl", running: Sequence[int] = ()) -> None:
+        self.referee = Referee(size, running)
         self.size, self.backend = size, backend
         self.numbers = [0] * size
-        for rank in range(size):
+        for rank in running or range(size):
             self.referee.hear(rank, {"t": "hello", "pid": 100 + rank, "rank": rank, "main": True})
             self.say(rank, "init", rank=rank, world=size, parent=1)
             self.group(rank, "0", range(size))

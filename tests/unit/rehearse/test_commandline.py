@@ -80,7 +80,7 @@ def test_the_python_is_that_of_torchrun(
         ("python -c pass", None, None, "no script"),
         ("python gone.py", None, None, "no script gone.py"),
         ("torchrun --nproc-per-node 2", None, None, "no script"),
-        ("torchrun --nproc-per-node 900 train.py", None, None, "900 ranks are too many"),
+        ("torchrun --nproc-per-node 90000 train.py", None, None, "90,000 ranks are too many"),
         ("python train.py", 5, 2, "do not share out"),
     ],
 )

@@ -16,7 +16,7 @@ from unhang.record.contact.marks import Mark
 from unhang.run.incident import evidence
 from unhang.run.incident.collected import Collected, last_words, told_by
 from unhang.run.incident.evidence import Collector
-from unhang.run.watching.roster import WatchedRank
+from unhang.run.watching.roster import Gone, WatchedRank
 
 
 def test_who_cannot_be_looked_at_is_told_with_what_would_help(
@@ -89,6 +89,36 @@ def test_the_last_line_is_the_programs_own_where_it_is_as_good(
     mark = Mark(pid=1, start_ticks=1, host="node01", role="rank", phase="ready", rank=0)
     (sample,) = last_words(Collected(WatchedRank(mark, 0, certain=True), beat=now))
     assert sample.threads[0].frames[0].file.rpartition("/")[2] == shown
+
+
+FATAL = """\
+Fatal Python error: Aborted
+
+Thread 0x00007fb64ce296c0 (most recent call first):
+  File "/venv/lib/python3.11/threading.py", line 982 in run
+  File "/venv/lib/python3.11/threading.py", line 1002 in _bootstrap
+
+Current thread 0x00007fb66c84db80 (most recent call first):
+  File "/venv/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py", line 5140 in wait
+  File "/home/me/train.py", line 12 in step
+"""
+
+
+def test_what_a_fatal_signal_left_are_a_ranks_last_words(tmp_path: Path) -> None:
+    """Of one that has ended by it; the file is there, and empty, as long as none has come."""
+    path = tmp_path / "1.faults"
+    mark = Mark(
+        pid=1, start_ticks=1, host="node01", role="rank", phase="ready", rank=0, faults=str(path)
+    )
+    member = WatchedRank(mark, 0, certain=True)
+    gone = Collected(member, Gone(member, 134, clean=False, time_ns=7, order=0), beat=beat())
+    for text, lines in (("", []), (FATAL, [5140, 12]), ("Fatal Python error: x\n", [])):
+        path.write_text(text, encoding="utf-8")
+        (sample,) = last_words(gone)
+        shown = sample.threads[0].frames if sample.threads else ()
+        assert [frame.line for frame in shown] == lines
+    path.write_text(FATAL, encoding="utf-8")
+    assert last_words(Collected(member, beat=beat()))[0].threads == ()
 
 
 BEHIND = """\

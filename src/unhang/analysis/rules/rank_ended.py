@@ -79,6 +79,7 @@ def ended(
         blamed=len(culprits) < max(len(lives.expected), 2) and not _have_most_left(first, lives),
         before=_gone_before(first, lives) if first[0].manner is Manner.UNCLEAR else (),
     )
+    alike = not about.blamed and first[0].manner in (Manner.KILLED, Manner.UNCLEAR)
     waiting = {rank for each in culprits | after for rank in missed.get(each, ())}
     everybody = set(lives.expected) <= culprits | after | waiting
     yield Claim(
@@ -91,7 +92,7 @@ def ended(
         sites=tuple(_sites(first, "culprit" if about.blamed else "peer", book)),
         doubts=tuple(_doubts(about, everybody=everybody)),
         reasons=(
-            Reason(Because.ENDED, frozenset(culprits)),
+            Reason(Because.KILLED_ALIKE if alike else Because.ENDED, frozenset(culprits)),
             Reason(Because.GONE, frozenset(culprits | after)),
         ),
     )

@@ -20,6 +20,7 @@ class Because(Enum):
     """A sort of reason, those first whose consequences may be reasons themselves."""
 
     ENDED = "ranks have ended"
+    KILLED_ALIKE = "all ranks have ended alike, and none of them says why"
     GONE = "ranks have ended, or failed since because others ended"
     CALLS_APART = "the last calls of ranks do not fit"
     GROUPS_APART = "ranks make groups that are not the same"
@@ -56,6 +57,7 @@ class Explanation(Struct, frozen=True):
     Attributes:
         why: How the one comes of the other.
         trait: Of kinds with this trait; of all where none is given.
+        spares: A family of kinds that it does not explain, or "".
         hands_on: What the reason takes from the claim: who waits, and where it tells of no call or
             place itself, those.
     """
@@ -64,11 +66,13 @@ class Explanation(Struct, frozen=True):
     among: Among
     why: str
     trait: Trait = Trait.NONE
+    spares: str = ""
     hands_on: tuple[str, ...] = ("victims",)
 
     def holds(self, claim: Blaming, ranks: Collection[int]) -> bool:
         """Whether it explains this cause, being about these ranks."""
-        return claim.kind.has(self.trait) and _lie(self.among, claim.culprits, ranks)
+        fits = claim.kind.has(self.trait) and claim.kind.family != self.spares
+        return fits and _lie(self.among, claim.culprits, ranks)
 
 
 class Reason(Struct, frozen=True):

@@ -252,7 +252,7 @@ def _names_of(nodes: Sequence[AskedNode], *, with_ranks: bool = False) -> str:
 
 
 def _unheard_words(nodes: Sequence[AskedNode]) -> Iterator[str]:
-    """Of which nodes nothing came, and why; those together of which the same is said."""
+    """Nodes without an answer, and why: nodes with the same reason in one sentence."""
     alike: dict[tuple[str, str], list[AskedNode]] = {}
     for node in nodes:
         alike.setdefault((node.state, node.why), []).append(node)

@@ -103,7 +103,7 @@ class Nodes(Struct, frozen=True):
 
 
 def unheard(nodes: Iterable[AskedNode], ranks: Collection[int]) -> tuple[AskedNode, ...]:
-    """The nodes of which nothing came that have one of these ranks, or may have one."""
+    """The nodes without an answer that have one of these ranks, or may have one."""
     silent = (node for node in nodes if node.state != "answered")
     return tuple(node for node in silent if not node.ranks or not {*ranks}.isdisjoint(node.ranks))
 

@@ -10,20 +10,25 @@ what a rehearsal cannot show.
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 from unhang.cli.shared.output import DRAWINGS, add_report_arguments, emit, report_options
 from unhang.errors import UsageError
+from unhang.wording import printable
 
 EXAMPLES = """unhang rehearse -- torchrun --nproc-per-node 4 train.py
-unhang rehearse --ranks 8 --steps 2 -- python train.py --layers 2
+unhang rehearse --ranks 8,64,1024 --steps 2 -- python train.py
 unhang rehearse -o page.html --case rehearsed -- torchrun --nproc-per-node 4 train.py"""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `unhang rehearse`."""
     parser.add_argument(
-        "--ranks", type=int, metavar="N", help="ranks (default: as COMMAND says, else 4)"
+        "--ranks",
+        metavar="N[,N…]",
+        help="ranks (default: as COMMAND says, else 4). Several are rehearsed one by one. "
+        "Above 64, some stand for all",
     )
     parser.add_argument(
         "--nodes", type=int, metavar="M", help="number of nodes to spread them over"
@@ -54,16 +59,28 @@ def run(args: argparse.Namespace) -> int:
     from unhang.rehearse.rehearsal import RehearsalWishes, rehearsed
 
     command = args.job[1:] if args.job[:1] == ["--"] else args.job
-    for option, value in (("--ranks", args.ranks), ("--nodes", args.nodes)):
-        if value is not None and value < 1:
-            raise UsageError(f"{option} {value} is out of range")
+    if args.nodes is not None and args.nodes < 1:
+        raise UsageError(f"--nodes {args.nodes} is out of range")
     if args.steps < 0 or args.limit <= 0:
         raise UsageError("--steps and --limit are numbers above 0")
-    options = report_options(args)
+    options, sizes = report_options(args), _sizes(args.ranks)
+    if args.kept and len(sizes) > 1:
+        raise UsageError("--case keeps one rehearsal", "Give --ranks one number with it.")
+    jobs = [job_of(command, ranks, args.nodes) for ranks in sizes]
     wishes = RehearsalWishes(args.steps, args.limit, Path(args.kept) if args.kept else None)
-    with rehearsed(job_of(command, args.ranks, args.nodes), wishes, command) as (
-        case,
-        report,
-        place,
-    ):
+    for ranks, job in zip(sizes[:-1], jobs, strict=False):
+        with rehearsed(job, wishes, command) as (case, report, place):
+            print(f"unhang: {ranks} ranks: {printable(report.summary)}", file=sys.stderr)
+            if report.status != "healthy":
+                return emit(report, options, case, place=place)
+    with rehearsed(jobs[-1], wishes, command) as (case, report, place):
         return emit(report, options, case, place=place)
+
+
+def _sizes(text: str | None) -> list[int | None]:
+    """What --ranks says; as the command says where it says nothing."""
+    if text is None:
+        return [None]
+    if not all(part.isascii() and part.isdecimal() and int(part) for part in text.split(",")):
+        raise UsageError(f"--ranks {text} is out of range", "For example: --ranks 8,64,1024")
+    return [int(part) for part in text.split(",")]

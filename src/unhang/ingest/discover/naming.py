@@ -40,7 +40,18 @@ _DUMP_WORDS = re.compile(
 _HOST = re.compile(r"rank[-_](?P<host>[A-Za-z][\w.-]*?)[-_]$")
 _DIGITS = re.compile(r"(\d+)")
 _GENERIC_FOLDERS = frozenset(
-    {"dumps", "dump", "nccl", "gloo", "nccl_trace", "fr", "flight_recorder", "traces", "tmp"}
+    {
+        "dumps",
+        "dump",
+        "calls",
+        "nccl",
+        "gloo",
+        "nccl_trace",
+        "fr",
+        "flight_recorder",
+        "traces",
+        "tmp",
+    }
 )
 
 

@@ -67,6 +67,11 @@ class PageCall:
         return bool(self[Item.FLAGS] & Flag.EXCHANGE)
 
     @property
+    def is_asked(self) -> bool:
+        """Whether its group has told its number."""
+        return self[Item.SEQ] > 0 and not self[Item.FLAGS] & Flag.ASSUMED
+
+    @property
     def takes(self) -> int:
         """How many of its group's numbers it takes: as Gloo counts."""
         return 2 if self.op == BARRIER else 1

@@ -20,10 +20,7 @@ from unhang.record.contact.heartbeat import GroupBeat, Heartbeat, parse_heartbea
 from unhang.record.contact.latest import DTYPE_NAMES, DTYPES, PAGE_BYTES, Flag, Item
 from unhang.wording import rank_phrase
 
-__all__ = ["FROM_PAGE", "PageDump", "dumps_of", "where_needed"]
-
-FROM_PAGE: Final = "ring of last calls"
-"""Who has reported a dump that was made of a page."""
+__all__ = ["PageDump", "dumps_of", "where_needed"]
 
 _AFTER_SOME: Final = 1000
 _EXCHANGES: Final = {"send": "->", "recv": "<-", "recv_anysource": "<-"}
@@ -124,7 +121,7 @@ def _of_group(
     group: PageGroup, calls: list[PageCall], counted: GroupBeat | None, beat: Heartbeat
 ) -> _Placed:
     counts_all = group.backend == _ON_HOST
-    start, expected, is_whole = 0, 0, True
+    start, stop, expected, is_whole = 0, len(calls), 0, True
     for place, call in enumerate(calls):
         if call.is_exchange:
             expected += bool(expected)
@@ -134,8 +131,9 @@ def _of_group(
         expected = call[Item.SEQ] + (call.takes if counts_all else 1)
     seen = [call for call in calls if call[Item.BEGUN_NS] <= beat.tick_ns]
     if counted is not None and len(seen) == len(calls) and counted.last_enqueued >= expected > 0:
-        is_whole = False  # C++ has made others since
-    return _Placed(group, calls[start:], is_whole, counted)
+        is_whole = False  # C++ has made others since, or among those whose numbers are assumed
+        stop = 1 + max((n for n, call in enumerate(calls) if call.is_asked), default=-1)
+    return _Placed(group, calls[start:stop], is_whole, counted)
 
 
 def _beat_of(group: PageGroup, beat: Heartbeat) -> GroupBeat | None:

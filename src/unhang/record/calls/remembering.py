@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from unhang.record.calls.ring import Channel, Foreign
+from unhang.record.calls.ring import AGREEING, Channel, Foreign
 from unhang.record.contact.latest import (
     DTYPES,
     GROUP_BYTES,
@@ -38,6 +38,8 @@ __all__ = [
 
 _COUNTED: Final = frozenset({"gloo", "nccl", "xccl"})
 """Backends whose own count of calls is the sequence number that torch's recorder writes."""
+_ON_HOST: Final = "gloo"
+_BARRIER: Final = "monitored_barrier"
 _ALL_TO_ALL: Final = 4
 _MOST_LISTED: Final = 64
 _MOST_WORKS: Final = 4 * RECORDS
@@ -67,7 +69,8 @@ NOTHING: Final = Given()
 _BODY: Final = struct.Struct("=14q")
 _FIRST: Final = RING_START // 8
 _WORK, _ENDED, _FLAGS = int(Item.WORK), int(Item.ENDED_NS), int(Item.FLAGS)
-_EXCHANGE, _FAILED, _AWAITED, _OWN = map(int, (*Flag,))
+_EXCHANGE, _FAILED, _AWAITED, _OWN, _ASSUMED = map(int, (*Flag,))
+_EXPECTED, _TRUST = 2, 3
 
 
 class LatestCalls:
@@ -182,14 +185,16 @@ def given_by(group: int, channel: Channel, method: str, args: tuple[Any, ...]) -
     if method in ("send", "recv", "recv_anysource"):
         tensors, tag = args[0], args[-1]
         peer = args[1] if method != "recv_anysource" else -1
+        if channel.backend == _ON_HOST and channel.counters[_EXPECTED]:
+            channel.counters[_EXPECTED] += 1
         elements = _elements(tensors)
         return Given(
             group, -1, channel.p2p_seq + 1, peer, tag & _WORD_MASK, flags | _EXCHANGE,
             elements, elements, _dtype(tensors),
         )  # fmt: skip
-    counted = counts(channel)
-    seq = int(channel.ref()._get_sequence_number_for_group()) + 1 if counted else -1  # type: ignore[union-attr]
-    if method in ("barrier", "monitored_barrier"):
+    seq, assumed = _numbered(channel, 2 if method == _BARRIER else 1)
+    flags |= assumed
+    if method in ("barrier", _BARRIER):
         return Given(group, seq, channel.p2p_seq, flags=flags)
     outputs = args[0]
     inputs = outputs if method in _IN_PLACE else args[1]
@@ -199,6 +204,25 @@ def given_by(group: int, channel: Channel, method: str, args: tuple[Any, ...]) -
         group, seq, channel.p2p_seq, root, -1, flags,
         into, into if inputs is outputs else _elements(outputs), _dtype(inputs) or _dtype(outputs),
     )  # fmt: skip
+
+
+def _numbered(channel: Channel, takes: int) -> tuple[int, int]:
+    """The group's number of a call that takes so many, and whether that is assumed, as a flag."""
+    if not counts(channel):
+        return -1, 0
+    counters = channel.counters
+    expected, trust = counters[_EXPECTED], counters[_TRUST]
+    if expected and trust > 0:
+        counters[_EXPECTED], counters[_TRUST] = expected + takes, trust - 1
+        return expected, _ASSUMED
+    seq = int(channel.ref()._get_sequence_number_for_group()) + 1  # type: ignore[union-attr]
+    if seq != expected:
+        trust = -AGREEING
+    elif trust < 0:
+        trust += 1
+    counters[_EXPECTED] = seq + takes
+    counters[_TRUST] = trust or AGREEING - 1
+    return seq, 0
 
 
 _IN_PLACE: Final = frozenset({"allreduce", "allreduce_coalesced", "broadcast", "reduce"})

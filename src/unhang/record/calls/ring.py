@@ -33,6 +33,10 @@ __all__ = [
 Foreign: TypeAlias = Any
 """An object of torch's, whose types cannot be named here: torch is imported lazily, if at all."""
 
+AGREEING: Final = 8
+"""So often the count of a group's calls must have been as expected before it is asked less often:
+then every so many calls."""
+
 TensorFact: TypeAlias = tuple[Any, Any]
 """Shape and dtype of a tensor, as torch's objects."""
 
@@ -54,7 +58,9 @@ class Channel:
         bare: No recorder of torch's sees any of its calls.
         on_host: Whether the last call's tensors were on the host: there the end of a wait is the
             end of the call.
-        counters: `seq` and `p2p_seq`, where the compiled methods (`quick`) count as well.
+        counters: `seq` and `p2p_seq`, where the compiled methods (`quick`) count as well. Then
+            what torch's own count of the next call should be (0: not known), and how many times
+            that may be taken as it is; below 0 how often it has to be right before.
         op_id: As these, the last number given out; the first call gets 1.
         last_enqueued, last_completed: Sequence numbers of collectives, as NCCL's `pg_status`.
         coalescing: Which number spaces the open coalesced group has used; None outside of one.
@@ -70,7 +76,7 @@ class Channel:
     pg_id: int
     bare: bool = False
     on_host: bool = True
-    counters: array[int] = field(default_factory=lambda: array("q", (0, 0)))
+    counters: array[int] = field(default_factory=lambda: array("q", (0, 0, 0, -AGREEING)))
     op_id: int = 0
     last_enqueued: int = -1
     last_completed: int = -1

@@ -6,9 +6,10 @@ It belongs to the heartbeat's version, and never changes inside one.
 
 Layout, native byte order: from byte `RING_START` on `RECORDS` records of `RECORD_WORDS` 64-bit
 words, `Item`; call n of the process is in record n % RECORDS. From `TABLE_START` on `GROUPS` rows
-of `GROUP_BYTES`, the groups in the order in which the process used them: a 16-bit length and UTF-8
-text, six fields with 0x1F between: name, description, backend, time-out in ms, members ("0-3,8";
-"" where nothing tells, "64~1a2b3c4d" where they are too many), and the process's rank in the group.
+of `GROUP_BYTES`, the groups in the order in which the process used them. Each is a 16-bit length
+and UTF-8 text of six fields with 0x1F between: name, description, backend, time-out in ms, members,
+and the process's rank in the group. Members are "0-3,8", or "" where nothing tells. Too many of
+them are "64~1a2b3c4d".
 """
 
 from __future__ import annotations
@@ -19,7 +20,13 @@ import zlib
 from enum import IntEnum
 from typing import Final
 
-from unhang.record.contact.heartbeat import FILE_BYTES, bytes_of
+from unhang.record.contact.heartbeat import (
+    CALL_SLOTS,
+    FILE_BYTES,
+    SLOT_BYTES,
+    SLOT_START,
+    bytes_of,
+)
 
 __all__ = ["DTYPES", "DTYPE_NAMES", "Flag", "Item", "members_text", "read_page"]
 
@@ -40,7 +47,7 @@ class Item(IntEnum):
         BEGUN_NS, ENDED_NS: Wall clock; of the end when its wait came back, 0 before.
         SITE: Number of its slot in the heartbeat: operation, group, line; 0 for none.
         GROUP: Number of its row among the groups, from 1 on; 0 where it has none.
-        SEQ: The group's own count of calls, this one included; -1 where nobody has asked.
+        SEQ: The group's own count of calls, this one included; -1 where it is not asked.
         P2P_SEQ: How many sends and receives there were in the group so far, this one included.
         PEER: Rank in the group that is sent to, received from, or the root; -1 for none.
         TAG: Of a send or receive.
@@ -81,6 +88,8 @@ class Flag(IntEnum):
     """The program waits for it, or has waited."""
     OWN = 8
     """No recorder of torch's sees it; its numbers are ours."""
+    ASSUMED = 16
+    """Its `Item.SEQ` goes on from the call before: to ask the group for each costs too much."""
 
 
 DTYPE_NAMES: Final = {
@@ -120,6 +129,14 @@ def members_text(ranks: list[int], most: int = _MOST_MEMBERS) -> str:
 
 
 def read_page(path: str | os.PathLike[str]) -> bytes:
-    """A heartbeat's whole file, of this user's; b"" where there is none."""
-    data = bytes_of(path, PAGE_BYTES)
-    return data if len(data) == PAGE_BYTES else b""
+    """A heartbeat's whole file, of this user's; b"" where there is none.
+
+    Keys of stores and what the program says of itself are taken out: they are in the case without
+    secrets already, and no call needs them.
+    """
+    data = bytearray(bytes_of(path, PAGE_BYTES))
+    if len(data) != PAGE_BYTES:
+        return b""
+    told = SLOT_START + CALL_SLOTS * SLOT_BYTES
+    data[told:FILE_BYTES] = bytes(FILE_BYTES - told)
+    return bytes(data)

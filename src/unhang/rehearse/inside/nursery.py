@@ -60,7 +60,7 @@ def main(path: str) -> None:
 
     print(json.dumps({"torch": torch.__version__}), flush=True)
     gc.freeze()  # what is imported stays shared: no rank's collector writes to it
-    ranks = {_fork(plan, rank): rank for rank in range(plan["ranks"])}
+    ranks = {_fork(plan, rank): rank for rank in plan["run"]}
     while ranks:
         pid, status = os.wait()
         if pid in ranks:

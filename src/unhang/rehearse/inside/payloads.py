@@ -84,7 +84,7 @@ def fill(
     for index, output in enumerate(outputs):
         if output.numel():
             value = parts.of(index, output)
-            if value is not None:
+            if value is not None and value.numel() == output.numel():  # a stand-in's may differ
                 output.detach().data.copy_(value.reshape(output.shape))
     return True
 
@@ -133,8 +133,10 @@ class _Parts:
         return None
 
     def _all(self, index: int, dtype: Foreign) -> list[Tensor]:
-        """One input of every member."""
-        return [self._read(member, index, dtype) for member in range(len(self.senders))]
+        """One input of every member; that of a member that stands for others is read once."""
+        first = {sender: member for member, sender in reversed(list(enumerate(self.senders)))}
+        read = {s: self._read(member, index, dtype) for s, member in first.items()}
+        return [read[sender] for sender in self.senders]
 
     def _sum(self, index: int, output: Tensor) -> Tensor:
         return self._reduced(self._all(index, output.dtype))

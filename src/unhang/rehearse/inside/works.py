@@ -131,6 +131,8 @@ class RehearsedWork(dist._Work):  # type: ignore[misc] # torch is not typed
             if not fill(self.desk.folder, self.call, self.me, senders, self.outputs):
                 self.desk.client.tell("unreal", number=self.call["number"])
                 self.desk.readings.is_unreal = True
+            if answer["stands_in"]:
+                self.desk.readings.is_unreal = True
         self.desk.client.tell("took", number=self.call["number"])
 
     def is_success(self) -> bool:

@@ -12,12 +12,13 @@ from typing import Any, TypeAlias
 
 from unhang.rehearse.matching.issue import Bundle, Issue, Shapes
 
-__all__ = ["MemberMeeting", "PairChannel", "agree"]
+__all__ = ["FROM_ROOT", "MemberMeeting", "PairChannel", "agree"]
 
 Launch: TypeAlias = Any
 """The engine's launch: opaque here."""
 
-_FROM_ROOT = frozenset({"broadcast", "scatter"})
+FROM_ROOT = frozenset({"broadcast", "scatter"})
+"""Collectives that need their root, whoever else is missing."""
 _TO_ROOT = frozenset({"reduce", "gather"})
 
 
@@ -45,7 +46,7 @@ class MemberMeeting:
         """Note an arrival; returns the launches that can leave now, and from when on."""
         self.arrived[rank] = (step, at, launch)
         if self.frozen is None and isinstance(step, Issue) and step.root >= 0:
-            if step.op in _FROM_ROOT:
+            if step.op in FROM_ROOT:
                 return self._along_chain(step)
             if step.op in _TO_ROOT and rank != step.root:
                 return [(launch, at), *self._all_there(skip_producers=True)]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from unhang.rehearse.matching.agreement import MemberMeeting, PairChannel, agree
+from unhang.rehearse.matching.agreement import FROM_ROOT, MemberMeeting, PairChannel, agree
 from unhang.rehearse.matching.issue import Issue, IssueSite
 from unhang.rehearse.matching.parties import Frames, MadeCall, OneLaunch, RankGroup
 from unhang.rehearse.matching.talking import Message
@@ -30,37 +30,42 @@ class Encounters:
 
     Attributes:
         met: How many calls had their partners.
+        lacking: Ranks that do not run and without which a call cannot end; of a send or receive, by
+            the rank that made it, of a root by itself.
     """
 
     def __init__(self, ended: Callable[[OneLaunch], None]) -> None:
         self.met = 0
+        self.lacking: dict[int, int] = {}
         self._ended = ended
         self._channels: dict[tuple[object, ...], PairChannel] = defaultdict(PairChannel)
 
     def come(self, call: MadeCall) -> None:
         """A rank has made a call."""
-        if call.told["peer"] >= 0:
+        needed = _needed(call.issue)
+        if needed >= 0 and needed not in call.circle.running:
+            exchange = call.told["peer"] >= 0
+            self.lacking.setdefault(needed, call.process.rank if exchange else needed)
+        elif call.told["peer"] >= 0:
             self._post(call)
         else:
             self._meet(call)
 
     def _meet(self, call: MadeCall) -> None:
         circle, rank = call.circle, call.process.rank
-        meeting = circle.meetings.setdefault(call.seq, MemberMeeting(circle.ranks))
+        meeting = circle.meetings.setdefault(call.seq, MemberMeeting(circle.running))
         leaving = meeting.arrive(rank, call.issue, 0.0, call)
         if len(meeting.arrived) == len(meeting.members):
-            calls = [each for each in self._members(meeting) if each is not None]
-            if not agree([each.issue for each in calls]) or unpaired(calls):
+            calls: list[MadeCall] = [meeting.arrived[each][2] for each in meeting.members]
+            part = len(circle.running) < len(circle.ranks)
+            exchange = part and call.told["op"].startswith("all_to_all")
+            if not agree([each.issue for each in calls], tolerant=exchange) or unpaired(calls):
                 circle.apart = circle.apart or calls
             del circle.meetings[call.seq]
         if circle.apart:
             return  # in its group nothing moves behind a call about which its members disagree
         for other, _ in leaving:
-            self._ends(other, self._members(meeting))
-
-    def _members(self, meeting: MemberMeeting) -> list[MadeCall | None]:
-        there = meeting.arrived
-        return [there[rank][2] if rank in there else None for rank in meeting.members]
+            self._ends(other, _members(circle, meeting))
 
     def _post(self, call: MadeCall) -> None:
         issue, circle, me = call.issue, call.circle, call.process.rank
@@ -109,6 +114,25 @@ class Encounters:
         for call in launch.calls:
             call.ended_ns = time.time_ns()
         self._ended(launch)
+
+
+def _needed(issue: Issue) -> int:
+    """The one rank without which a call cannot end; -1 for none."""
+    if issue.op in FROM_ROOT:
+        return issue.root
+    return issue.peer
+
+
+def _members(circle: RankGroup, meeting: MemberMeeting) -> list[MadeCall | None]:
+    """The calls of a group's members; for one that does not run, that of another."""
+    there = [
+        meeting.arrived[rank][2] if rank in meeting.arrived else None for rank in circle.running
+    ]
+    calls = dict(zip(circle.running, there, strict=True))
+    return [
+        calls[rank] if rank in calls else there[n % len(there)]
+        for n, rank in enumerate(circle.ranks)
+    ]
 
 
 def unpaired(calls: Sequence[MadeCall]) -> list[tuple[int, int]]:

@@ -70,7 +70,11 @@ class MadeCall:
 
 @dataclass(slots=True, eq=False)
 class RankGroup:
-    """A process group, by name and members: ranks that disagree about these never meet."""
+    """A process group, by name and members: ranks that disagree about these never meet.
+
+    Attributes:
+        running: Members that run; of a large job, some stand for the others.
+    """
 
     number: int
     name: str
@@ -78,6 +82,7 @@ class RankGroup:
     ranks: tuple[int, ...]
     backend: str
     timeout_ms: int
+    running: tuple[int, ...]
     counters: dict[int, list[int]] = field(default_factory=dict)
     meetings: dict[int, MemberMeeting] = field(default_factory=dict)
     apart: list[MadeCall] = field(default_factory=list)

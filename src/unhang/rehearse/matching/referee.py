@@ -12,9 +12,11 @@ meet by order, Gloo's by tag. Refused: time-outs, and hosts of NCCL that run ahe
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from unhang.rehearse.matching.agreement import FROM_ROOT
 from unhang.rehearse.matching.encounters import Encounters, issue_of
 from unhang.rehearse.matching.keys import SharedKeys
 from unhang.rehearse.matching.parties import (
@@ -33,8 +35,8 @@ __all__ = ["Referee", "RehearsalEnd"]
 class Referee:
     """State of one rehearsal. `hear` takes a message; `answers` are what is to be sent."""
 
-    def __init__(self, ranks: int) -> None:
-        self.world = ranks
+    def __init__(self, ranks: int, running: Sequence[int] = ()) -> None:
+        self.world, self.running = ranks, frozenset(running)
         self.processes: dict[int, LivingRank] = {}
         self.circles: dict[str, RankGroup] = {}
         self.keys = SharedKeys()
@@ -114,6 +116,7 @@ class Referee:
             self.circles[key] = RankGroup(
                 len(self.circles), message["name"], message["description"],
                 tuple(message["ranks"]), message["backend"], int(message["timeout_ms"]),
+                tuple(r for r in message["ranks"] if not self.running or r in self.running),
             )  # fmt: skip
         process.groups.append(self.circles[key])
 
@@ -195,16 +198,16 @@ class Referee:
             s and [s.process.rank, s.number, s.told["gives"], s.told["carried"]]
             for s in call.senders
         ]
-        self.answers.append((waiter, {"done": True, "met": met, "source": call.source}))
+        answer = {"done": True, "met": met, "source": call.source, "stands_in": _stands_in(call)}
+        self.answers.append((waiter, answer))
 
     def _on_took(self, waiter: Waiter, process: LivingRank, message: Message) -> None:
         """A rank has read what its call received: what all have read is spent."""
         del waiter
-        for sender in process.calls[message["number"]].senders:
-            if sender is not None:
-                sender.takers += 1
-                if sender.takers == (1 if sender.told["peer"] >= 0 else len(sender.circle.ranks)):
-                    self.spent.append((sender.process.rank, sender.number, sender.told["kept"]))
+        for sender in {id(s): s for s in process.calls[message["number"]].senders if s}.values():
+            sender.takers += 1
+            if sender.takers == (1 if sender.told["peer"] >= 0 else len(sender.circle.running)):
+                self.spent.append((sender.process.rank, sender.number, sender.told["kept"]))
 
     # -- the store ---------------------------------------------------------------------------------
 
@@ -233,16 +236,21 @@ class Referee:
         return dict(sorted(found.items()))
 
     @property
+    def size(self) -> int:
+        """How many ranks run."""
+        return len(self.running) or self.world
+
+    @property
     def is_over(self) -> bool:
         """Whether every rank has ended."""
         ranks = self.ranks
-        return len(ranks) >= self.world and all(p.code is not None for p in ranks.values())
+        return len(ranks) >= self.size and all(p.code is not None for p in ranks.values())
 
     @property
     def is_stuck(self) -> bool:
         """Whether ranks wait, and no other rank is left that could help them."""
         ranks = self.ranks.values()
-        return len(ranks) >= self.world and all(
+        return len(ranks) >= self.size and all(
             p.waits or p.polls or p.code is not None for p in ranks
         )
 
@@ -278,6 +286,12 @@ class RehearsalEnd:
     end: str
     torch: str = ""
     seconds: float = 0.0
+
+
+def _stands_in(call: MadeCall) -> bool:
+    """Whether values that it takes are another's than of the member whose they would be."""
+    part = len(call.circle.running) < len(call.circle.ranks)
+    return part and call.told["peer"] < 0 and call.issue.op not in FROM_ROOT
 
 
 def _frames(rows: list[Any]) -> Frames:

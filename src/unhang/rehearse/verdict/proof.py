@@ -24,7 +24,14 @@ from unhang.rehearse.verdict.failures import with_failures
 from unhang.rehearse.verdict.grouping import with_groups_made
 from unhang.rehearse.verdict.oddside import with_odd_side
 from unhang.rehearse.verdict.parting import with_parting
-from unhang.report import Decision, Finding, Reason, Report, Subject
+from unhang.rehearse.verdict.standins import (
+    of_those_that_ran,
+    others_do_alike,
+    ranks_that_ran,
+    standing_for,
+    with_doubts,
+)
+from unhang.report import Confidence, Decision, Finding, Reason, Report, Subject
 from unhang.stacks.ownership import is_library, user_frame
 from unhang.wording import count_of, printable, rank_phrase
 
@@ -64,13 +71,16 @@ def judged(report: Report, outcome: RehearsalEnd, steps: int, logs: Path) -> Rep
         ToolError: What stands in for devices or groups has failed, so that nothing is known.
     """
     _check(outcome.referee)
+    report = of_those_that_ran(report, outcome.referee)
     report = replace(report, notes=(*_notes(outcome, steps), *_kept(report)))
     if outcome.end == "late":
         return _unfinished(report, outcome)
     failed = with_failures(report, outcome.referee)
     if failed is not report:
-        return failed
-    return with_groups_made(_judged(report, outcome, logs), outcome.referee)
+        return with_doubts(failed, outcome.referee)
+    return with_doubts(
+        with_groups_made(_judged(report, outcome, logs), outcome.referee), outcome.referee
+    )
 
 
 def _judged(report: Report, outcome: RehearsalEnd, logs: Path) -> Report:
@@ -122,13 +132,15 @@ def _notes(outcome: RehearsalEnd, steps: int) -> Iterator[Note]:
     version = f" with torch {outcome.torch}" if outcome.torch else ""
     yield Note(
         "info", _SOURCE,
-        f"{count_of(referee.world, 'rank')} ran on this machine's CPU{version} for "
+        f"{count_of(referee.size, 'rank')} ran on this machine's CPU{version} for "
         f"{outcome.seconds:.0f} s; {referee.met:,} of {count_of(referee.calls(), 'call')} met",
     )  # fmt: skip
     if steps:
         yield Note(
             "info", _SOURCE, f"each rank was ended after {count_of(steps, 'optimizer step')}"
         )
+    if referee.running:
+        yield Note("warning", _SOURCE, standing_for(referee))
     yield from _asked_by_some(referee)
     if referee.unreal:
         frames = [Frame(*each) for each in referee.unreal[0].frames]
@@ -175,12 +187,13 @@ def _proved(report: Report, outcome: RehearsalEnd) -> Report:
     if not groups:
         text = "No rank made a collective call, a send or a receive: there is nothing to match."
         return replace(report, status="insufficient", summary=text)
-    calls, ranks = count_of(referee.calls(), "call"), count_of(referee.world, "rank")
+    calls, ranks = count_of(referee.calls(), "call"), ranks_that_ran(referee)
     text = (
         f"Every call met: {calls} of {ranks} in {count_of(groups, 'group')}, and every rank came "
     )
     read = [place for place, what in sorted(referee.reads.items()) if not what.startswith("torch.")]
-    text += f"to the end of its script{_as_far_as(read)}."
+    text += f"to the end of its script{_as_far_as(read)}{others_do_alike(referee)}."
+    sure: Confidence = "medium" if read or referee.running else "high"
     return replace(
         report,
         status="healthy",
@@ -189,9 +202,7 @@ def _proved(report: Report, outcome: RehearsalEnd) -> Report:
             replace(finding, summary=text, alternatives=(), actions=())
             for finding in report.findings[:1]
         ),
-        decision=Decision(
-            "wait", "nothing-wrong", "medium" if read else "high", (), text="Nothing is wrong."
-        ),
+        decision=Decision("wait", "nothing-wrong", sure, (), text="Nothing is wrong."),
     )
 
 
@@ -307,7 +318,7 @@ def _members(finding: Finding, referee: Referee) -> set[int]:
     """The ranks of the group of a collective; none of a send, which needs one rank alone."""
     name = finding.group.name if finding.group and finding.seq is not None else None
     groups = (group for group in referee.circles.values() if group.name == name)
-    return {rank for group in groups for rank in group.ranks}
+    return {rank for group in groups for rank in group.running}
 
 
 def _came_to_end(ranks: Sequence[int]) -> str:

@@ -17,6 +17,7 @@ from unhang.reports.content.margin import before_words, identity_lines, one_line
 from unhang.reports.content.next_steps import main_finding
 from unhang.reports.content.phrases import (
     Who,
+    by_last_calls,
     finding_sections,
     reasons_of,
     site_words,
@@ -154,7 +155,8 @@ def _basis(finding: Finding | None, report: Report) -> Iterator[str]:
     if job.world_size:
         dumped = bool(job.format_versions or job.calls)
         how = "left a dump" if dumped else "were seen"
-        yield f"{job.ranks_seen:,} of {count_of(job.world_size, 'rank')} {how}"
+        seen = job.ranks_seen - job.ranks_by_last_calls
+        yield f"{seen:,} of {count_of(job.world_size, 'rank')} {how}{by_last_calls(job)}"
 
 
 def _more(finding: Finding | None, report: Report) -> str:

@@ -77,7 +77,7 @@ _TAKES_OUT: Final[dict[str, tuple[str, ...]]] = {
     "pbs": ("pbsnodes", "-o", "{node}"),
     "flux": ("flux", "resource", "drain", "{node}", "unhang"),
 }
-"""How clusters are told to start nothing more on a node."""
+"""What makes a cluster start nothing more on a node."""
 
 
 def _taken_out(report: Report, case: Case | None) -> Iterator[Step]:

@@ -12,11 +12,12 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from unhang.model import Frame, short_name
-from unhang.report import CallSide, Finding, GroupRef, RankStatus, Report, Site, Wait
+from unhang.report import CallSide, Finding, GroupRef, Job, RankStatus, Report, Site, Wait
 from unhang.wording import count_of, printable, rank_phrase
 
 __all__ = [
     "Who",
+    "by_last_calls",
     "call_words",
     "finding_sections",
     "group_words",
@@ -77,6 +78,12 @@ class Who:
             return "slowed"
         status = self.ranks.get(rank)
         return "on" if status is not None and status.status in _NOT_WAITING else "victim"
+
+
+def by_last_calls(job: Job) -> str:
+    """How many ranks left no dump but their last calls, to go on with; "" for none."""
+    count = job.ranks_by_last_calls
+    return f", {count:,} {'its' if count == 1 else 'their'} last calls" if count else ""
 
 
 def victim_label(role: str) -> str:

@@ -21,7 +21,7 @@ from unhang.reports.content.folding import (
     fold_rest,
 )
 from unhang.reports.content.margin import before_words, code_lines, identity_lines
-from unhang.reports.content.phrases import Who, finding_sections
+from unhang.reports.content.phrases import Who, by_last_calls, finding_sections
 from unhang.wording import count_of, printable
 
 __all__ = ["Chapter", "Section", "Story", "tell"]
@@ -150,7 +150,8 @@ def _rank_head(report: Report) -> str:
     if not expected:
         return ""
     how = "left a dump" if report.job.format_versions or report.job.calls else "seen"
-    return f"{expected:,} expected, {report.job.ranks_seen:,} {how}"
+    seen = report.job.ranks_seen - report.job.ranks_by_last_calls
+    return f"{expected:,} expected, {seen:,} {how}{by_last_calls(report.job)}"
 
 
 def _facts(report: Report) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from typing import Any
 from unhang.casedir.manifest import RankPart
 from unhang.model import Frame, ProcessSample, ThreadStack
 from unhang.record.calls.making import MAKES
-from unhang.record.contact.heartbeat import Heartbeat
+from unhang.record.contact.heartbeat import Heartbeat, bytes_of
 from unhang.run.watching.roster import (
     Gone,
     WatchedRank,
@@ -18,12 +18,14 @@ from unhang.run.watching.roster import (
     finished_calls,
     is_inside,
 )
+from unhang.stacks.formats import faulthandlers
 from unhang.stacks.ownership import is_library
 from unhang.telltale import without_secrets
 
-__all__ = ["Collected", "last_words", "part_of", "told_by"]
+__all__ = ["Collected", "fatal_text", "last_words", "part_of", "told_by"]
 
 _AFTER_LOOKS = 2
+_MOST_FAULTS = 1 << 20
 _AS_GOOD_NS = 2_000_000_000
 
 
@@ -78,27 +80,44 @@ def told_by(rank: Collected) -> dict[str, Any]:
 
 
 def last_words(rank: Collected) -> list[ProcessSample]:
-    """What a rank without stacks left behind: its last line by its heartbeat, and its end."""
+    """What a rank without stacks left behind: its last line, and its end.
+
+    That is what faulthandler wrote as a fatal signal came, or else by its heartbeat.
+    """
     beat = rank.beat
     frame, seen_ns = _last_place(beat)
+    fatal = fatal_threads(rank)
+    last = ThreadStack("MainThread", rank.member.pid, (frame,), is_main=True) if frame else None
     sample = ProcessSample(
         rank=rank.member.rank,
         host=rank.member.mark.host or socket.gethostname(),
         pid=rank.member.pid,
-        threads=(ThreadStack("MainThread", rank.member.pid, (frame,), is_main=True),)
-        if frame is not None
-        else (),
+        threads=fatal or ((last,) if last else ()),
         state=rank.state if rank.gone is None else "X",
         command=rank.member.mark.command,
-        time_ns=seen_ns,
+        time_ns=rank.gone.time_ns if fatal and rank.gone else seen_ns,
         sample=_AFTER_LOOKS,
         tool="heartbeat",
-        error="" if frame is not None else "the rank left no heartbeat with a line",
+        error="" if fatal or last else "the rank left no heartbeat with a line",
         exit_status=None if rank.gone is None else rank.gone.status,
         ended_ns=0 if rank.gone is None else rank.gone.time_ns,
         memory_kill=None if rank.gone is None else rank.gone.memory_kill,
     )
     return [replace(sample, **told_by(rank))]
+
+
+def fatal_text(rank: Collected) -> bytes:
+    """What faulthandler wrote in a rank that a fatal signal has ended; b"" where it wrote none."""
+    path = rank.member.mark.faults
+    return bytes_of(path, _MOST_FAULTS) if path and rank.gone is not None else b""
+
+
+def fatal_threads(rank: Collected) -> tuple[ThreadStack, ...]:
+    """The stacks of that moment, the main thread's first; none where that one shows no line."""
+    text = fatal_text(rank).decode("utf-8", "replace")
+    written = [each for each in faulthandlers.parse(text) if each.error]
+    threads = written[-1].threads if written else ()
+    return threads if threads and threads[0].is_main and threads[0].frames else ()
 
 
 def _last_place(beat: Heartbeat | None) -> tuple[Frame | None, int]:

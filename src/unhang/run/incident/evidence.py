@@ -32,12 +32,19 @@ from unhang.record.contact.client import AskError, ask
 from unhang.record.contact.latest import read_page
 from unhang.record.contact.marks import alive
 from unhang.record.contact.runtime_dir import private_dir
-from unhang.run.incident.collected import Collected, last_words, part_of, told_by
+from unhang.run.incident.collected import (
+    Collected,
+    fatal_text,
+    last_words,
+    part_of,
+    told_by,
+)
 from unhang.run.watching.procs import ray_tasks_s, work_of
 from unhang.run.watching.roster import Roster
 from unhang.run.watching.traffic import tcp_bytes
 from unhang.stacks.excerpts import excerpts_of
 from unhang.stacks.formats.saved import dump_samples
+from unhang.telltale import harmless_log
 
 __all__ = ["Collector"]
 
@@ -104,6 +111,7 @@ class Collector:
             *([("stacks", self._take_stacks)] if self.stacks else []),
             ("ras again", self._take_ras_again),
             ("last calls", self._take_pages),
+            ("fatal signals", self._take_faults),
         ):
             if self.in_time():
                 self._guarded(name, step)
@@ -300,6 +308,14 @@ class Collector:
                 private_dir((self.case / name).parent)
                 self._save(name, page)
                 rank.came["calls"] = name
+
+    def _take_faults(self) -> None:
+        """What faulthandler wrote as fatal signals came."""
+        for rank in self.ranks:
+            if text := fatal_text(rank):
+                name = f"env/{self._name(f'fatal-{rank.member.rank}')}".replace(".json", ".txt")
+                self._save(name, harmless_log(text))
+                rank.came["fatal signal"] = name
 
     def _note_progress(self) -> None:
         """Ranks that have gone on meanwhile: then the job was late, and what was seen is over."""

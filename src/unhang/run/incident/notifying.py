@@ -200,7 +200,7 @@ def payload_of(
 
     Args:
         target: Which.
-        notice: What is told.
+        notice: What happened.
         before: Labels of the alert about the same hang that is open.
     """
     if target.form == "slack":
@@ -345,7 +345,7 @@ def _run_of(told: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Open:
-    """What was told of the present hang, in the folder of this run.
+    """What receivers know of the present hang, kept in the folder of this run.
 
     Attributes:
         incident: Name of its first case.
