@@ -1,12 +1,11 @@
 """What a rank has always called next, and this time did not.
 
 Programs are loops. Where ranks wait for each other in a circle, or two sides are all there is, the
-order of the steps before tells who left it: a call that followed another one every time, and that
-the rank passed over this time. Where one call is followed now by this and now by that, as many of
-the calls before it are looked at as make it one: all steps since the last barrier, where each
-twenty-fifth ends in one. Where that is too few times, all that the rank has called may still be
-iterations of one loop, in which one call is due next. It is a habit and no proof: a program may
-change its mind.
+order of earlier steps tells which rank left it. That rank skipped a call that followed another one
+every time. Where one call is followed now by this and now by that, as many of the calls before it
+are looked at as make it one: all steps since the last barrier, where each twenty-fifth ends in one.
+Where that is too few times, all that the rank has called may still be iterations of one loop, in
+which one call is due next. It is a habit and no proof: a program may change its mind.
 """
 
 from __future__ import annotations
