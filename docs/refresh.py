@@ -363,7 +363,7 @@ def kind_page(old: str, kind: Kind, text: str) -> str:
     return "\n\n".join([*parts, _MADE_PAGE]) + "\n"
 
 
-DECLARES = re.compile(r"^[A-Z_]+: Final = Kind\(", re.MULTILINE)
+DECLARES = re.compile(r"^[A-Z0-9_]+: Final = Kind\(", re.MULTILINE)
 _MADE_PAGE = "<!-- made of the file of the finding -->"
 
 

@@ -12,13 +12,14 @@ from itertools import product
 
 from lab.prove.endstates import EndState, Entry
 from unhang.analysis.claims import Claim, confidence_of
-from unhang.analysis.findings.causes import claims_of
-from unhang.analysis.findings.deadlock import Circle
-from unhang.analysis.findings.exchanges import PeersCrossed, Unpaired
-from unhang.analysis.findings.missing import NeverJoined
-from unhang.analysis.findings.skipped import SkippedCall
-from unhang.analysis.findings.stalled import NotMoving
 from unhang.analysis.judgement import settle
+from unhang.analysis.rules.causes import claims_of
+from unhang.analysis.rules.never_joined import NeverJoined
+from unhang.analysis.rules.not_progressing import NotMoving
+from unhang.analysis.rules.p2p_mismatch import PeersCrossed
+from unhang.analysis.rules.p2p_unmatched import Unpaired
+from unhang.analysis.rules.skipped_call import SkippedCall
+from unhang.analysis.rules.wait_cycle import Circle
 from unhang.analysis.steps import situation_of
 from unhang.case import Case
 from unhang.report import CallSide

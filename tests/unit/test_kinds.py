@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from test_floors import MODULES, imports_of
 
 from unhang.analysis.rules.order import RULES as ASKED
 from unhang.analysis.rules.rule import Rule
@@ -92,17 +93,20 @@ def test_checks_are_known_independently() -> None:
 
 
 FINDINGS = sorted((SRC / "analysis" / "rules").glob("*.py"))
-MECHANISM = ("__init__", "order", "reason", "rule", "telling")
+MECHANISM = ("__init__", "causes", "order", "reason", "rule", "telling", "telling_looks")
 
 
 def test_every_file_of_a_finding_is_asked() -> None:
-    """What declares a rule stands in the list, and the other way round."""
+    """By the list of rules, or for a root of the waiting, by itself or by another finding."""
     folder, _, _ = Rule.__module__.rpartition(".")
     own = {f"{folder}.{path.stem}" for path in FINDINGS if path.stem not in MECHANISM}
     asks = [f for rule in ASKED for f in (rule.tells, *(each.sees for each in rule.observers))]
-    assert own == {f.__module__ for f in asks if f.__module__.startswith(folder)} - {
-        f"{folder}.{name}" for name in MECHANISM
-    }
+    asked = {f.__module__ for f in asks}
+    for place in ("rules/causes.py", "steps.py"):
+        asked |= imports_of(SRC / "analysis" / place)
+    asked = {name for name in asked if name.startswith(folder)}
+    asked |= {each for name in asked for each in imports_of(MODULES[name])} & own
+    assert own == asked - {f"{folder}.{name}" for name in MECHANISM}
 
 
 def test_kinds_that_files_declare_are_in_the_catalogue() -> None:

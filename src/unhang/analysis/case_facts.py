@@ -16,11 +16,11 @@ from msgspec import Struct
 
 from unhang.analysis.claims import Claim
 from unhang.analysis.findings.flight import in_flight
-from unhang.analysis.findings.idle import idle_claim
 from unhang.analysis.lives.blind import Blind
-from unhang.analysis.lives.elsewhere import absent_by_stacks
 from unhang.analysis.lives.ended import Ends, ends_in
 from unhang.analysis.lives.life import Lives
+from unhang.analysis.lives.whereabouts import absent_by_stacks
+from unhang.analysis.rules.idle import idle_claim
 from unhang.analysis.sites import StackBook
 from unhang.analysis.situation import Situation
 from unhang.analysis.sources.ras import RasSays

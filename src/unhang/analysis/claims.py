@@ -126,6 +126,10 @@ class Observation(Struct, frozen=True, kw_only=True):
     host: str = ""
     time_ns: int = 0
 
+    def is_same(self, other: Observation) -> bool:
+        """Whether the other one tells of the same event."""
+        return self is other
+
 
 class Stance(Enum):
     """What an observation is for a claim."""
@@ -284,13 +288,23 @@ class Claim(Struct, frozen=True, kw_only=True):
         return self.role == "cause"
 
     @property
+    def call(self) -> str:
+        """Its call by operation and number: "all_reduce #7"; "" where it names none."""
+        return f"{self.op or ''}{f' #{self.seq}' if self.op and self.seq is not None else ''}"
+
+    @property
     def main(self) -> Claim:
         """Of what it explains, the claim that tells most of the waiting: one that names a call."""
         return next((claim for claim in self.explains if claim.op), self.explains[0])
 
     def knows(self, observation: Observation) -> bool:
         """Whether it was weighed with this observation."""
-        return any(each.observation is observation for each in self.weighed)
+        return any(each.observation.is_same(observation) for each in self.weighed)
+
+    @property
+    def observed(self) -> Observation | None:
+        """What it is about, where that was observed rather than concluded."""
+        return self.about if isinstance(self.about, Observation) else None
 
     @property
     def pausing(self) -> tuple[int, ...]:

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from unhang.analysis.claims import Claim
 from unhang.analysis.rules.reason import Among, Because, Explanation, Reason
-from unhang.kinds import RANK_ENDED, SILENT_RANK, Trait
+from unhang.kinds import Trait
 
 __all__ = [
     "EXPLAINS",
@@ -69,7 +69,7 @@ EXPLAINS: Final = (
         Among.ALL,
         "Gloo aborts the process that receives what does not fit, which need not be the one that "
         "was wrong.",
-        kind=RANK_ENDED,
+        trait=Trait.ENDED,
         hands_on=(),
     ),
     Explanation(
@@ -91,8 +91,7 @@ EXPLAINS: Final = (
         Because.FAILED_SOMEWHERE,
         Among.ALL,
         "A line without a rank may be of the rank that left nothing else behind.",
-        kind=SILENT_RANK,
-        trait=Trait.FROM_FAILURE,
+        trait=Trait.FROM_FAILURE | Trait.LAST_RESORT,
         hands_on=_ALL,
     ),
 )  # fmt: skip

@@ -12,10 +12,9 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from unhang.analysis.claims import Bearing, Because, Claim, Doubt, Observation, Reason
+from unhang.analysis.claims import Bearing, Because, Claim, Doubt, Reason
 from unhang.analysis.explaining import edges_of, explained_by, following, without_empty
-from unhang.analysis.sources.logs import Message
-from unhang.kinds import RANK_ENDED, SHAPE_MISMATCH, SILENT_RANK, Trait
+from unhang.kinds import Trait
 from unhang.report import Site
 
 __all__ = ["INSTEAD", "Instead", "linked", "told_instead", "with_first"]
@@ -41,7 +40,7 @@ INSTEAD: Final = (
     ),
     Instead(
         lambda claim: _is_reason(claim, Because.CALLS_APART) and claim.rests_on != "dumps",
-        lambda claim: claim.kind is SHAPE_MISMATCH and claim.rests_on == "dumps",
+        lambda claim: claim.kind.has(Trait.SIZES) and claim.rests_on == "dumps",
         "Heartbeats outlive the rank that was ended for a size, and know its last call.",
     ),
 )  # fmt: skip
@@ -160,19 +159,17 @@ def with_first(claims: Sequence[Claim], rivals: Sequence[Claim]) -> list[Claim]:
 
 def _is_told(rival: Claim, causes: Iterable[Claim]) -> bool:
     """Whether the end of a rank names it already."""
-    return any(
-        isinstance(rival.about, Observation) and _has_ended(c) and c.knows(rival.about)
-        for c in causes
-    )
+    told = rival.observed
+    return told is not None and any(_has_ended(c) and c.knows(told) for c in causes)
 
 
 def _has_ended(claim: Claim) -> bool:
-    return claim.kind is RANK_ENDED
+    return claim.kind.has(Trait.ENDED)
 
 
 def _named_by(first: Claim, explained: Sequence[Claim]) -> Claim:
     """A failure of no known rank is that of the ranks that left nothing else behind."""
-    silent = next((claim for claim in explained if claim.kind is SILENT_RANK), None)
+    silent = next((claim for claim in explained if claim.kind.has(Trait.LAST_RESORT)), None)
     if silent is None or not _is_reason(first, Because.FAILED_SOMEWHERE):
         return first
     return replace(first, culprits=silent.culprits).doubted([Doubt.NOTHING_SEEN])
@@ -197,11 +194,8 @@ def _less_sure(claim: Claim, first: Claim) -> Claim:
     A wrong call is wrong whatever else failed, and a line of no rank contradicts none; nor does
     one that the claim rests on.
     """
-    known = (each.observation for each in claim.weighed)
-    failure = first.about
-    if not isinstance(failure, Message) or any(
-        isinstance(each, Message) and each.group is failure.group for each in known
-    ):
+    failure = first.observed
+    if failure is None or claim.knows(failure):
         return claim
     against = claim.kind.has(Trait.FROM_FAILURE) and first.culprits
     return claim.seen(failure, Bearing.OTHER_FAILURE if against else Bearing.FAILURE_BESIDE)

@@ -175,6 +175,20 @@ class Situation(Struct, frozen=True, eq=False, dict=True):
             *(self._left(site, rows) for site in self.book.sites_of_rows(rows, "culprit")),
         )
 
+    def waiting_rows(self, waiting_call: int) -> Ints:
+        """The rows in which ranks are in a waiting call."""
+        rows: Ints = self.heads.row[self.heads.inside(waiting_call)]
+        return rows
+
+    def waiting_sides(self, waiting_call: int) -> tuple[CallSide, ...]:
+        """What those called who are in a waiting call."""
+        return self.sides_by_row(self.waiting_rows(waiting_call), "victim")
+
+    def sites_of_wait(self, absent: Iterable[int], waiting_call: int) -> tuple[Site, ...]:
+        """Where ranks that a call misses stand, and where those wait that are in it."""
+        waiting = self.waiting_rows(waiting_call)
+        return (*self.sites_of_absent(absent), *self.book.sites_of_rows(waiting, "victim"))
+
     def _left(self, site: Site, rows: Ints) -> Site:
         """Say of the site of finished calls which call it was that the ranks have left since."""
         own = rows[np.isin(self.evidence.case.calls.rank[rows], site.ranks)].tolist()

@@ -17,7 +17,6 @@ from msgspec.structs import replace
 from unhang.analysis.case_facts import CaseFacts
 from unhang.analysis.claims import Claim
 from unhang.analysis.decision import decide
-from unhang.analysis.findings.causes import claims_of
 from unhang.analysis.judgement import (
     Backdrop,
     judge,
@@ -26,30 +25,28 @@ from unhang.analysis.judgement import (
     status_of,
 )
 from unhang.analysis.linking import linked, told_instead, with_first
-from unhang.analysis.lives.before_groups import before_groups
 from unhang.analysis.lives.blind import blind_in
-from unhang.analysis.lives.elsewhere import with_looks
-from unhang.analysis.lives.ended import ended
-from unhang.analysis.lives.failed import besides, failures, with_last_line
-from unhang.analysis.lives.last_calls import (
-    ended_for_calls,
-    groups_apart,
-    sizes_apart,
-    with_roots,
-)
 from unhang.analysis.lives.life import Lives, lives_of
-from unhang.analysis.lives.outside import with_outside
-from unhang.analysis.lives.told import with_told
 from unhang.analysis.matching.collectives import disagreements, rows_at_waiting_calls
 from unhang.analysis.matching.pairs import pair_edges, pair_links, pair_up
 from unhang.analysis.matching.unproven_ends import with_unproven_ends
 from unhang.analysis.matching.unseen_ends import with_unseen_ends
 from unhang.analysis.matching.wait_graph import collective_edges, make_graph
 from unhang.analysis.rank_table import rank_table
+from unhang.analysis.rules.before_groups import before_groups
+from unhang.analysis.rules.beside_dumps import with_looks, with_outside
+from unhang.analysis.rules.causes import claims_of
+from unhang.analysis.rules.first_failure import besides, failures, with_last_line
+from unhang.analysis.rules.groups_apart import groups_apart
 from unhang.analysis.rules.last_traced_call import stacks_heard
 from unhang.analysis.rules.late_rank import late_claims
-from unhang.analysis.rules.order import asked
+from unhang.analysis.rules.order import asked, weighed
+from unhang.analysis.rules.rank_ended import ended, notes_on_kills
+from unhang.analysis.rules.roots_apart import with_roots
 from unhang.analysis.rules.rule import When
+from unhang.analysis.rules.silent_rank import notes_on_nodes
+from unhang.analysis.rules.sizes_apart import ended_for_calls, sizes_apart
+from unhang.analysis.rules.told import notes_on, with_told
 from unhang.analysis.sites import StackBook
 from unhang.analysis.situation import Situation
 from unhang.analysis.sources.ras import ras_of
@@ -60,11 +57,7 @@ from unhang.analysis.state.index import Evidence, gather
 from unhang.analysis.state.progress import stand
 from unhang.analysis.state.split_groups import split_groups
 from unhang.analysis.state.stale import same_moment
-from unhang.analysis.weighing import weighed
 from unhang.analysis.words import quiet
-from unhang.analysis.words.absent import notes_on_nodes
-from unhang.analysis.words.exits import notes_on_kills
-from unhang.analysis.words.reports import notes_on
 from unhang.case import BY_LAST_CALLS, Case
 from unhang.model import Note
 from unhang.report import Incident, Job, Report, Status

@@ -14,7 +14,8 @@ from random import Random
 import pytest
 from shuffled import in_other_order
 
-from unhang.analysis import explaining, weighing
+from unhang.analysis import explaining
+from unhang.analysis.rules import order
 from unhang.case import Case
 from unhang.report import Report
 
@@ -33,7 +34,7 @@ def _checked(diagnose: Callable[..., Report], seed: int) -> Callable[..., Report
         report = diagnose(case, slow=slow)
         with pytest.MonkeyPatch.context() as patch:
             random = Random(seed)  # noqa: S311
-            for module, name in ((weighing, "OBSERVERS"), (explaining, "EXPLAINS")):
+            for module, name in ((order, "OBSERVERS"), (explaining, "EXPLAINS")):
                 rows = getattr(module, name)
                 patch.setattr(module, name, tuple(random.sample(rows, len(rows))))
             assert diagnose(in_other_order(case, seed), slow=slow) == report

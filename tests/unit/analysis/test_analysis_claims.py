@@ -17,14 +17,12 @@ from msgspec import Struct
 import unhang.analysis.findings
 from unhang.analysis.claims import Bearing, Claim, Doubt, Observation, Stance, confidence_of
 from unhang.analysis.judgement import MAX_CLAIMS, settle
+from unhang.analysis.rules.idle import IDLE
+from unhang.analysis.rules.never_joined import NEVER_JOINED
+from unhang.analysis.rules.silent_rank import SILENT_RANK
+from unhang.analysis.rules.skipped_call import SKIPPED_CALL
 from unhang.analysis.rules.telling import worded, words_of
-from unhang.kinds import (
-    IDLE,
-    NEVER_JOINED,
-    SILENT_RANK,
-    SKIPPED_CALL,
-    WAIT_CYCLE,
-)
+from unhang.analysis.rules.wait_cycle import WAIT_CYCLE
 
 ANALYSIS = Path(unhang.analysis.findings.__file__).parents[1]
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from unhang.analysis import diagnose
-from unhang.analysis.findings.exchanges import is_asked_for
+from unhang.analysis.divergence.counterparts import is_asked_for
 from unhang.analysis.steps import situation_of
 from unhang.bounds import MOST_OPEN_TAGS
 from unhang.model import State

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from unhang import diagnose
-from unhang.analysis.lives.elsewhere import grouped
+from unhang.analysis.lives.whereabouts import grouped
 from unhang.analysis.sources.stacks import RankLook
 from unhang.model import Frame
 from unhang.stacks.meaning import Meaning

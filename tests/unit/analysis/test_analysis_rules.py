@@ -13,21 +13,18 @@ from unhang.analysis.claims import Bearing, Because, Claim, Observation, Reason
 from unhang.analysis.linking import INSTEAD, told_instead, with_first
 from unhang.analysis.lives.life import lives_of
 from unhang.analysis.rules import order
+from unhang.analysis.rules.call_mismatch import SHAPE_MISMATCH
 from unhang.analysis.rules.failed_alike import FailedAlike
+from unhang.analysis.rules.idle import IDLE
+from unhang.analysis.rules.membership_mismatch import MEMBERSHIP_MISMATCH
+from unhang.analysis.rules.never_joined import NEVER_JOINED
+from unhang.analysis.rules.rank_ended import RANK_ENDED
 from unhang.analysis.rules.rule import Rule, Unless, When
+from unhang.analysis.rules.silent_rank import SILENT_RANK
 from unhang.analysis.sites import StackBook
 from unhang.analysis.steps import situation_of
 from unhang.case import Case
-from unhang.kinds import (
-    IDLE,
-    INSUFFICIENT_EVIDENCE,
-    MEMBERSHIP_MISMATCH,
-    NEVER_JOINED,
-    RANK_ENDED,
-    SHAPE_MISMATCH,
-    SILENT_RANK,
-    Kind,
-)
+from unhang.kinds import INSUFFICIENT_EVIDENCE, Kind
 from unhang.testing import FakeJob, sample_of
 
 ANALYSIS = Path("src/unhang/analysis")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
+from enum import Enum, auto
 from functools import cache
 
 import numpy as np
@@ -20,9 +21,9 @@ from unhang.analysis.state.heads import Heads
 from unhang.analysis.state.index import Evidence
 from unhang.analysis.state.ops import Demand, demand_of, elements, rule_of
 from unhang.case import Case
-from unhang.kinds import DTYPE_MISMATCH, OP_MISMATCH, SHAPE_MISMATCH, SPLIT_MISMATCH, Kind
 
 __all__ = [
+    "Aspect",
     "Disagreement",
     "Matched",
     "Side",
@@ -53,12 +54,22 @@ class Side(Struct, frozen=True):
     row: int
 
 
+class Aspect(Enum):
+    """In what the members of one call may differ."""
+
+    OP = auto()
+    SIZES = auto()
+    DTYPES = auto()
+    AMOUNTS = auto()
+    """What all send and receive does not add up."""
+
+
 class Disagreement(Struct, frozen=True):
     """What the members of one call disagree about.
 
     Attributes:
         waiting_call: The waiting call.
-        kind: Mismatch of op, shape, dtype or split.
+        aspect: In what.
         sides: Largest first.
         majority: The right side, or None where no side has more than half of those who are known
             to have made the call.
@@ -69,7 +80,7 @@ class Disagreement(Struct, frozen=True):
     """
 
     waiting_call: int
-    kind: Kind
+    aspect: Aspect
     sides: tuple[Side, ...]
     majority: Side | None
     of_all: bool
@@ -172,9 +183,11 @@ def _judge(evidence: Evidence, heads: Heads, waiting_call: int, rows: Ints) -> D
     if len({len(key) for key in sides}) > 1:
         sides = _last_only(sides)
     if len(sides) > 1:
-        kind = aspect_of(list(sides))
+        aspect = aspect_of(list(sides))
         ordered = sorted(sides.values(), key=lambda ranks: (-len(ranks), min(ranks)))
-        return _disagreement(waiting_call, kind, ordered, by_rank, unseen, None) if kind else None
+        return (
+            _disagreement(waiting_call, aspect, ordered, by_rank, unseen, None) if aspect else None
+        )
     apart = roots_apart(evidence, int(heads.channel[waiting_call]), by_rank)
     if apart is not None:
         return _about_roots(waiting_call, apart, by_rank)
@@ -192,7 +205,7 @@ def _about_roots(
     sides = tuple(Side(tuple(sorted(ranks)), by_rank[min(ranks)][-1]) for ranks in groups)
     majority = sides[0] if apart.changed else None
     return Disagreement(
-        waiting_call, SPLIT_MISMATCH, sides, majority, of_all=True, roots=apart.roots
+        waiting_call, Aspect.AMOUNTS, sides, majority, of_all=True, roots=apart.roots
     )
 
 
@@ -223,21 +236,21 @@ def _last_only(sides: dict[tuple[Demand, ...], list[int]]) -> dict[tuple[Demand,
     return merged
 
 
-def aspect_of(keys: list[tuple[Demand, ...]]) -> Kind | None:
+def aspect_of(keys: list[tuple[Demand, ...]]) -> Aspect | None:
     """The first thing in which the sides differ; None if only by what is unknown."""
     columns = list(zip(*keys, strict=True))
     if any(len({demand.family for demand in column}) > 1 for column in columns):
-        return OP_MISMATCH
+        return Aspect.OP
     if any(len({d.elements for d in column if d.elements is not None}) > 1 for column in columns):
-        return SHAPE_MISMATCH
+        return Aspect.SIZES
     if any(len({d.dtypes for d in column if d.dtypes}) > 1 for column in columns):
-        return DTYPE_MISMATCH
+        return Aspect.DTYPES
     return None
 
 
 def _disagreement(
     waiting_call: int,
-    kind: Kind,
+    aspect: Aspect,
     groups: list[list[int]],
     by_rank: dict[int, list[int]],
     unseen: int,
@@ -247,7 +260,7 @@ def _disagreement(
     largest = sides[0]
     decided = len(sides) > 1 and 2 * len(largest.ranks) > len(by_rank)
     of_all = 2 * len(largest.ranks) > len(by_rank) + unseen
-    return Disagreement(waiting_call, kind, sides, largest if decided else None, of_all, totals)
+    return Disagreement(waiting_call, aspect, sides, largest if decided else None, of_all, totals)
 
 
 def _exchange(
@@ -273,7 +286,7 @@ def _exchange(
     for rank in rows:
         sides[sent[rank], received[rank]].append(rank)
     ordered = sorted(sides.values(), key=lambda ranks: (-len(ranks), min(ranks)))
-    found = _disagreement(waiting_call, SPLIT_MISMATCH, ordered, by_rank, 0, totals)
+    found = _disagreement(waiting_call, Aspect.AMOUNTS, ordered, by_rank, 0, totals)
     usual = {side for rank in rows for side in _earlier_exchanges(case, rows[rank])}
     return found if len(usual) <= 1 else replace(found, majority=None)
 

@@ -10,30 +10,40 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from msgspec.structs import replace
+
 from unhang.analysis.case_facts import CaseFacts
 from unhang.analysis.claims import Claim
 from unhang.analysis.explaining import without_empty
-from unhang.analysis.findings.finished import ended_unlike
-from unhang.analysis.lives.elsewhere import elsewhere
-from unhang.analysis.lives.failed import unexplained
-from unhang.analysis.lives.workers import between_workers
 from unhang.analysis.rules import (
     abort_unfinished,
+    by_stacks,
     came_back,
+    ended_unlike,
     failed_alike,
+    first_failure,
+    idle_by_design,
+    known_fault,
     last_traced_call,
     late_rank,
+    left_call,
+    left_over,
+    may_come,
     ranks_differ,
     ras,
     recorder_blind,
+    rpc_workers,
+    sizes_apart,
     starved,
+    unexplained,
     unranked,
     watchdog_counters,
 )
-from unhang.analysis.rules.rule import Rule, Unless, When
+from unhang.analysis.rules.last_traced_call import sites_heard
+from unhang.analysis.rules.rule import Observer, Rule, Unless, When
 from unhang.kinds import Trait
 
-__all__ = ["RULES", "asked"]
+__all__ = ["OBSERVERS", "RULES", "asked", "weighed"]
 
 
 def asked(claims: Sequence[Claim], facts: CaseFacts, when: When) -> list[Claim]:
@@ -69,30 +79,14 @@ def _is_open(claims: Iterable[Claim]) -> bool:
     return any(claim.kind.has(Trait.UNDECIDED) for claim in claims)
 
 
-def _of_stacks(facts: CaseFacts) -> Iterable[Claim]:
-    """A stack names no sequence number: a loop that comes back looks like one that hangs."""
-    dumps = facts.situation is not None
-    if facts.moving or not facts.lives.sampled:
-        return ()
-    return elsewhere(facts.lives, facts.book, beside_dumps=dumps, blind=facts.blind is not None)
-
-
 RULES: Final = (
-    Rule(
-        when=When.STACKS,
-        unless=Unless.CAUSE,
-        tells=lambda facts: between_workers(facts.lives, facts.book),
-    ),
-    Rule(when=When.STACKS, unless=Unless.CAUSE, tells=_of_stacks),
+    rpc_workers.RULE,
+    by_stacks.RULE,
     unranked.RULE,
     came_back.RULE,
     # Calls that have ended, or are young, keep no rank waiting.
     late_rank.RULE,
-    Rule(
-        when=When.CALLS,
-        unless=Unless.CAUSE,
-        tells=lambda facts: ended_unlike(facts.situation) if facts.situation else (),
-    ),
+    ended_unlike.RULE,
     Rule(
         when=When.CALLS,
         unless=Unless.CLAIM,
@@ -101,9 +95,7 @@ RULES: Final = (
     recorder_blind.RULE,
     # Counters of watchdogs lag behind, and what marks itself as an error need not be one.
     watchdog_counters.RULE,
-    Rule(
-        when=When.LOGS, unless=Unless.CLAIM, tells=lambda facts: unexplained(facts.lives.said)
-    ),
+    unexplained.RULE,
     ranks_differ.RULE,
     # Ranks that each could have failed for another one, traces, and one answer of NCCL's RAS.
     failed_alike.RULE,
@@ -113,5 +105,43 @@ RULES: Final = (
     ras.GIVEN_UP,
     ras.ALL,
     starved.RULE,
+    # These only look at what others claim.
+    may_come.RULE,
+    left_call.RULE,
+    left_over.RULE,
+    first_failure.RULE,
+    known_fault.RULE,
+    sizes_apart.RULE,
+    idle_by_design.RULE,
 )  # fmt: skip
 """In the order in which those of a step are asked."""
+
+OBSERVERS: Final = tuple(observer for rule in RULES for observer in rule.observers)
+"""Which observations are weighed for which claims: each sees the claim as its rule made it.
+
+An observer reads one claim and the facts of the case, and never what another observer saw; so their
+order makes no difference. What an observation then counts is one table, `claims.Bearing`.
+"""
+
+
+def weighed(claims: Iterable[Claim], facts: CaseFacts, *, early: bool = False) -> list[Claim]:
+    """The claims with what every observer sees beside them, those that look early or the rest."""
+    observers = [each for each in OBSERVERS if each.early is early]
+    found = [_weighed(claim, facts, observers) for claim in claims]
+    return found if early else [_placed(claim, facts) for claim in found]
+
+
+def _weighed(claim: Claim, facts: CaseFacts, observers: Iterable[Observer]) -> Claim:
+    found = claim
+    for each in observers:
+        if each.fits(claim):
+            for observation, bearing in each.sees(claim, facts):
+                found = found.seen(observation, bearing)
+                found = replace(found, reasons=each.gives) if each.gives else found
+    return found
+
+
+def _placed(claim: Claim, facts: CaseFacts) -> Claim:
+    """A cause with where its culprits were last heard of."""
+    sites = sites_heard(claim, facts.lives) if claim.is_cause else ()
+    return replace(claim, sites=(*sites, *claim.sites)) if sites else claim

@@ -14,11 +14,13 @@ from msgspec.structs import replace
 
 from unhang.analysis.case_facts import CaseFacts
 from unhang.analysis.claims import Bearing, Claim, Doubt, Seeing, Stance, Weighed
+from unhang.analysis.rules.never_joined import NEVER_JOINED
 from unhang.analysis.rules.rule import Observer, Rule, Unless
+from unhang.analysis.rules.silent_rank import SILENT_RANK
 from unhang.analysis.rules.starved import KIND as STARVED
 from unhang.analysis.rules.telling import Words, adding_for, subject, words_for
 from unhang.analysis.sources.ras import Lagging, RasSays
-from unhang.kinds import INSUFFICIENT_EVIDENCE, NEVER_JOINED, SILENT_RANK
+from unhang.kinds import INSUFFICIENT_EVIDENCE
 from unhang.ras import GpuProcess
 from unhang.report import GroupRef, Subject
 from unhang.wording import count_of, printable, rank_phrase

@@ -56,7 +56,7 @@ class Explanation(Struct, frozen=True):
 
     Attributes:
         why: How the one comes of the other.
-        kind, trait: Of this kind, of kinds with this trait; of all where neither is given.
+        trait: Of kinds with this trait; of all where none is given.
         spares: A family of kinds that it does not explain, or "".
         hands_on: What the reason takes from the claim: who waits, and where it tells of no call or
             place itself, those.
@@ -65,15 +65,14 @@ class Explanation(Struct, frozen=True):
     because: Because
     among: Among
     why: str
-    kind: Kind | None = None
     trait: Trait = Trait.NONE
     spares: str = ""
     hands_on: tuple[str, ...] = ("victims",)
 
     def holds(self, claim: Blaming, ranks: Collection[int]) -> bool:
         """Whether it explains this cause, being about these ranks."""
-        fits = (self.kind is None or claim.kind == self.kind) and claim.kind.family != self.spares
-        return fits and claim.kind.has(self.trait) and _lie(self.among, claim.culprits, ranks)
+        fits = claim.kind.has(self.trait) and claim.kind.family != self.spares
+        return fits and _lie(self.among, claim.culprits, ranks)
 
 
 class Reason(Struct, frozen=True):

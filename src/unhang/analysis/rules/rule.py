@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from enum import Enum, auto
+from typing import Final
 
 from msgspec import Struct
 
@@ -18,7 +19,9 @@ from unhang.analysis.claims import Claim, Seeing
 from unhang.analysis.rules.reason import Reason
 from unhang.kinds import Kind, Role, Trait
 
-__all__ = ["Observer", "Rule", "Unless", "When"]
+__all__ = ["ANY", "Observer", "Rule", "Unless", "When"]
+
+ANY: Final[tuple[Role, ...]] = ("cause", "consequence", "observation")
 
 
 class When(Enum):

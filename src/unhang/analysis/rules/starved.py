@@ -17,14 +17,14 @@ from unhang.analysis.case_facts import CaseFacts
 from unhang.analysis.claims import Bearing, Claim, Doubt, Observation, Seeing, Weighed
 from unhang.analysis.rules.reason import Among, Because, Explanation, Reason
 from unhang.analysis.rules.rule import Observer, Rule
-from unhang.analysis.rules.telling import Words, adding_for, merged, subject, words_for
+from unhang.analysis.rules.telling import MORE_MEMORY, Words, adding_for, merged, subject, words_for
 from unhang.analysis.sources.shortages import Hungry, OfWhat, Starved
 from unhang.kinds import Kind, Role, Trait
 from unhang.model import UNKNOWN_RANK, Shortage
 from unhang.report import Subject
 from unhang.wording import count_of, rank_phrase
 
-__all__ = ["KIND", "LATENESS", "MORE_MEMORY", "RULE"]
+__all__ = ["KIND", "LATENESS", "RULE"]
 
 KIND: Final = Kind(
     "UH607",
@@ -41,13 +41,6 @@ KIND: Final = Kind(
     ),
 )
 
-MORE_MEMORY: Final = (
-    (
-        "Raise the limit where it was set: memory.high or memory.max of the cgroup, docker"
-        " --memory, resources.limits in Kubernetes, --mem in SLURM."
-    ),
-    "Or hold less: fewer workers of the data loader, smaller caches, no swap in use.",
-)
 _HELD_UP: Final = 0.5
 """Share of the time from which on a limit is the reason why others wait."""
 _MOST: Final = 8

@@ -9,16 +9,24 @@ from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias, TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from unhang.analysis.claims import Claim, Observation, Weighed
 from unhang.wording import rank_phrase
 
 __all__ = [
+    "MORE_MEMORY",
+    "MOVES",
     "Words",
     "adding_for",
     "all_words_of",
+    "begun",
+    "last_lines",
     "merged",
+    "or_else",
     "subject",
+    "then",
+    "waits",
     "worded",
     "words_for",
     "words_of",
@@ -37,6 +45,18 @@ class Words(Struct, frozen=True):
     alternatives: tuple[str, ...] | None = None
     actions: tuple[str, ...] | None = None
 
+
+MOVES: Final = (
+    "It may only be slow, and come: then give the others no call to wait in while one rank works."
+)
+
+MORE_MEMORY: Final = (
+    (
+        "Raise the limit where it was set: memory.high or memory.max of the cgroup, docker"
+        " --memory, resources.limits in Kubernetes, --mem in SLURM."
+    ),
+    "Or hold less: fewer workers of the data loader, smaller caches, no swap in use.",
+)
 
 _Facts = TypeVar("_Facts")
 _Seen = TypeVar("_Seen", bound=Observation)
@@ -117,5 +137,38 @@ def merged(first: Sequence[str] | None, second: Sequence[str] | None) -> tuple[s
 
 def subject(ranks: Sequence[int]) -> str:
     """Ranks at the beginning of a sentence: "Ranks 3-5"."""
-    phrase = rank_phrase(ranks)
-    return phrase[:1].upper() + phrase[1:]
+    return begun(rank_phrase(ranks))
+
+
+def waits(ranks: Sequence[int]) -> str:
+    """That ranks wait: "ranks 1-7 wait"."""
+    return f"{rank_phrase(ranks)} {'waits' if len(ranks) == 1 else 'wait'}"
+
+
+def last_lines(ranks: Sequence[int]) -> tuple[str, ...]:
+    """Say for whom the last call is shown, not where they stand."""
+    if not ranks:
+        return ()
+    last, stand = (
+        ("its last call, which is finished", "it stands")
+        if len(ranks) == 1
+        else ("their last calls, which are finished", "they stand")
+    )
+    text = f"The line of {rank_phrase(ranks)} is that of {last}; where {stand} now is not in "
+    return (f"{text}the dumps.",)
+
+
+def begun(text: str) -> str:
+    """A text as the beginning of a sentence."""
+    return text[:1].upper() + text[1:]
+
+
+def then(words: Words, said: str, source: str = "") -> Words:
+    """Words that end their summary, and begin their evidence, with one more sentence."""
+    summary = f"{words.summary.removesuffix('.')}; {said[:1].lower()}{said[1:]}"
+    return replace(words, summary=summary, evidence=(f"{source}{said}", *words.evidence))
+
+
+def or_else(words: Words, *said: str) -> Words:
+    """Words with further explanations, before those that they have."""
+    return replace(words, alternatives=(*said, *(words.alternatives or ())))

@@ -15,12 +15,14 @@ from msgspec import Struct
 
 from unhang.analysis.case_facts import CaseFacts
 from unhang.analysis.claims import Claim, Doubt
+from unhang.analysis.rules.never_joined import NEVER_JOINED
 from unhang.analysis.rules.rule import Rule, Unless, When
-from unhang.analysis.rules.telling import Words, words_for
+from unhang.analysis.rules.telling import Words, begun, words_for
+from unhang.analysis.rules.telling_looks import unchanged
 from unhang.analysis.sites import StackBook
 from unhang.analysis.sources.stacks import RankLook, at_site, looks_of_others, looks_without_rank
 from unhang.case import Case
-from unhang.kinds import INSUFFICIENT_EVIDENCE, NEVER_JOINED
+from unhang.kinds import INSUFFICIENT_EVIDENCE
 from unhang.report import Site, Subject
 from unhang.stacks.ownership import is_native, same_file
 from unhang.stacks.roles import place_in_title
@@ -172,14 +174,14 @@ RULE: Final = Rule(when=When.STACKS, unless=Unless.CAUSE, tells=_claims)
 def _verdict_of_unranked(about: Unranked, claim: Claim) -> Words:  # noqa: ARG001 - the facts say it all
     evidence = (*_stacks(about.who), *_left_out(about))
     if about.aborting:
-        doing = _begun(_doing(about.aborting))
+        doing = begun(_doing(about.aborting))
         return Words(f"{doing}. Why is not in the stack.", evidence, (), (_LOG, _ALL_RANKS))
     if about.waiting and about.elsewhere:
-        summary = f"{_waiters(about)}; {_doing(about.elsewhere)}{_unchanged(about.elsewhere)}."
+        summary = f"{_waiters(about)}; {_doing(about.elsewhere)}{unchanged(about.elsewhere)}."
         return Words(summary, evidence, (_ONE_LOOK, _DUMPED_ALONG), (_ALL_RANKS, _WHOSE))
     doing = _doing(about.who)
     rest = "" if len(about.who) > 1 else ", and nothing tells what its peers do"
-    summary = f"Not enough evidence: {doing}{_unchanged(about.who)}{rest}."
+    summary = f"Not enough evidence: {doing}{unchanged(about.who)}{rest}."
     return Words(summary, evidence, (), (_ALL_RANKS, _WHOSE))
 
 
@@ -220,16 +222,6 @@ def _names(same: Sequence[RankLook]) -> str:
     return f"{named} are" if len(same) <= _NAMED else f"{len(same):,} processes are"
 
 
-def _begun(text: str) -> str:
-    return text[:1].upper() + text[1:]
-
-
-def _unchanged(looks: Sequence[RankLook]) -> str:
-    if all(look.moved is False for look in looks):
-        return ", unchanged between two looks"
-    return ", and moving" if all(look.moved for look in looks) else ""
-
-
 def _stacks(looks: Sequence[RankLook]) -> Iterator[str]:
     """The innermost frames of each, one sentence for all that stand alike."""
     stacks: defaultdict[tuple[str, ...], list[RankLook]] = defaultdict(list)
@@ -237,7 +229,7 @@ def _stacks(looks: Sequence[RankLook]) -> Iterator[str]:
         stacks[tuple(_frames(look))].append(look)
     for frames, same in list(stacks.items())[:_SHOWN]:
         names = ", ".join(_name(look) for look in same[:_NAMED])
-        yield f"{_begun(names)}, innermost first: {', '.join(frames)}."
+        yield f"{begun(names)}, innermost first: {', '.join(frames)}."
 
 
 def _frames(look: RankLook) -> list[str]:

@@ -48,6 +48,10 @@ class Message(Observation, frozen=True, kw_only=True):
     group: FailureGroup
     kind: Kind
 
+    def is_same(self, other: Observation) -> bool:
+        """Whether the other one is of the same lines."""
+        return isinstance(other, Message) and other.group is self.group
+
 
 class Failure(Message, frozen=True, kw_only=True):
     """A failure that may be the cause, as logs tell it.

@@ -42,6 +42,9 @@ __all__ = [
 _WAITS = frozenset({"collective", "init", "rpc"})
 _MAY_WAIT = frozenset({"backward", "device-sync", "native"})
 _UNSEEN = frozenset({"unknown"})
+_FOR_WORK = frozenset({"lock", "network", "sleep", "prompt", "native", "user-code"})
+"""Where a rank may wait for work that others hand in: a queue, a socket, a prompt. Storage, a data
+loader or a process of its own hand in none: who hangs there hangs, however late it always was."""
 _CERTAIN = frozenset({"stopped", "dead"})
 _HELD = frozenset({"stopped", "dead", "uninterruptible", "gil"})
 _STAYS = _CERTAIN | {"abort"}
@@ -187,6 +190,11 @@ class RankLook(Struct, frozen=True):
     def held(self) -> bool:
         """It cannot go on whatever its code says: stopped, dead, in the kernel, or without GIL."""
         return self.meaning.kind in _HELD or self.gone
+
+    @property
+    def may_get_work(self) -> bool:
+        """It stands where work may come in that others hand it."""
+        return self.meaning.kind in _FOR_WORK and not (self.held or self.sample.awaits)
 
     @property
     def certain(self) -> bool:

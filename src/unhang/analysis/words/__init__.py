@@ -1,10 +1,8 @@
-"""The one place where facts become sentences: from a claim to the finding that people read.
+"""The one place where a claim becomes the finding that people read.
 
-Each module beside this one holds the words of one family: for every type of `Claim.about` a
-function that is registered with `words_for`, and for every type of observation one registered with
-`adding_for` (both in `unhang.analysis.rules.telling`). Modules that register are imported here.
-Standing sentences (what else it could be, what to do next, whatever the case) are the kind's, in
-`unhang.kinds`. Nothing that is decided rests on anything said here.
+Its words are those of the file of its finding (`unhang.analysis.rules`), registered by the type of
+what it is about. Standing sentences (what else it could be, what to do next, whatever the case) are
+the kind's. Nothing that is decided rests on anything said here.
 """
 
 from __future__ import annotations
@@ -13,18 +11,6 @@ from collections.abc import Sequence
 
 from unhang.analysis.claims import Claim, confidence_of
 from unhang.analysis.rules.telling import all_words_of
-from unhang.analysis.words import (  # noqa: F401 - they register
-    absent,
-    disagreement,
-    exits,
-    logs,
-    meeting,
-    reports,
-    stacks,
-    standstill,
-    unexplained,
-    unstuck,
-)
 from unhang.analysis.words.doubts import reasons_of, supports_of
 from unhang.report import Finding
 

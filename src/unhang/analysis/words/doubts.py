@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from unhang.analysis.claims import Claim, Doubt, Observation, Source, Stance, doubts_left
-from unhang.analysis.lives.elsewhere import Pausing
+from unhang.analysis.lives.whereabouts import Pausing
 from unhang.analysis.sources.reports import Told
 from unhang.model import short_name
 from unhang.report import GroupRef

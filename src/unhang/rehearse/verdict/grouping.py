@@ -14,8 +14,8 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Final, TypeAlias
 
+from unhang.analysis.rules.membership_mismatch import MEMBERSHIP_MISMATCH
 from unhang.analysis.words.decisions import sentence
-from unhang.kinds import MEMBERSHIP_MISMATCH
 from unhang.model import Frame
 from unhang.rehearse.matching.parties import Frames, RankGroup
 from unhang.rehearse.matching.referee import Referee

@@ -1,0 +1,246 @@
+"""Ranks that do not get as far as a process group: who has not come, and who went elsewhere.
+
+Before `init_process_group` has returned there are no calls to compare. What is compared is what
+each rank was told (how many there are, where they meet, which it is) and how far it has come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from msgspec import Struct
+
+from unhang.analysis.claims import Claim, Doubt
+from unhang.analysis.lives.life import Lives
+from unhang.analysis.lives.whereabouts import ranks_in, sites_of, subjects_of
+from unhang.analysis.rules.never_joined import NEVER_JOINED
+from unhang.analysis.rules.not_progressing import PARTLY_FINISHED
+from unhang.analysis.rules.telling import Words, subject, waits, words_for
+from unhang.analysis.rules.told_apart import ASKED, ended_apart, told_apart, twice
+from unhang.analysis.sites import StackBook
+from unhang.analysis.sources.launchers import LauncherLook
+from unhang.analysis.sources.stacks import RankLook
+from unhang.wording import count_of, printable, rank_phrase
+
+__all__ = ["before_groups"]
+
+_JOINING = "initialising"
+_INIT_RPC = "init_rpc"
+_BEFORE = ("starting", "imported")
+
+
+class NotAtMeeting(Struct, frozen=True):
+    """Ranks that have not come to where the others wait to make the first group.
+
+    Attributes:
+        size: How many there should be.
+        waiting: Who has come.
+        away: Those whose process is there and does something else.
+        unseen: Those of which there is no process.
+        call: In which the others wait.
+    """
+
+    size: int
+    waiting: tuple[int, ...]
+    away: tuple[RankLook, ...]
+    unseen: tuple[int, ...]
+    call: str = "init_process_group"
+
+
+class NodesAway(Struct, frozen=True):
+    """Launchers that wait for those of other nodes, and have started no rank."""
+
+    here: tuple[LauncherLook, ...]
+    nodes: int
+    away: int
+
+
+class HalfMade(Struct, frozen=True):
+    """The first group, for which all have come: who has come out of making it, and who has not."""
+
+    size: int
+    out: tuple[int, ...]
+    inside: tuple[int, ...]
+
+
+def before_groups(lives: Lives, book: StackBook) -> list[Claim]:
+    """Claims about ranks that wait to make the first group; none where nobody does."""
+    if lives.launchers and not lives.ranks:
+        return list(_nodes_away(lives.launchers, book))
+    looks = [look for look in lives.sampled.values() if not look.gone]
+    joining = [look for look in looks if _joins(look)]
+    if len({look.host for look in looks}) > 1:
+        return []
+    if not joining:
+        return ended_apart(lives, book)
+    joined = [look for look in looks if look.sample.phase == "ready"]
+    if doubles := list(twice(lives, joining, book)):
+        return doubles
+    for asked in ASKED:
+        told = told_apart(asked, [*joining, *joined], book)
+        if told is not None:
+            return [told]
+    missing = list(_missing(lives, looks, joining, book))
+    return missing or list(_half_made(joining, joined, book))
+
+
+def _half_made(
+    joining: Sequence[RankLook], joined: Sequence[RankLook], book: StackBook
+) -> Iterator[Claim]:
+    size = max(look.sample.told_size for look in joining)
+    still = all(look.moved is False for look in joining)
+    if not joined or not still or len({*ranks_in(joining), *ranks_in(joined)}) != size:
+        return
+    yield Claim(
+        kind=PARTLY_FINISHED,
+        rests_on="stacks",
+        about=HalfMade(size, ranks_in(joined), ranks_in(joining)),
+        victims=ranks_in((*joining, *joined)),
+        sites=(*sites_of(joining, "victim", book), *sites_of(joined, "victim", book)),
+        doubts=(Doubt.NOBODY_ABSENT,),
+    )
+
+
+def _joins(look: RankLook) -> bool:
+    """Whether it sets up its first group: by its mark, or by its stack, which is younger."""
+    return look.sample.phase == _JOINING or (
+        look.sample.phase in _BEFORE and look.meaning.kind == "init"
+    )
+
+
+def _nodes_away(launchers: Sequence[LauncherLook], book: StackBook) -> Iterator[Claim]:
+    """Which nodes have not come, and which ranks they would start, as far as they are numbered."""
+    first = launchers[0]
+    meetings = {each.meeting for each in launchers}
+    away = first.nodes - len(launchers)
+    if first.nodes < 2 or (away <= 0 and len(meetings) == 1):  # noqa: PLR2004 - another node
+        return
+    known = {each.node_rank for each in launchers}
+    numbered = -1 not in known and first.ranks_each > 0 and len(meetings) == 1
+    nodes = sorted(set(range(first.nodes)) - known) if numbered else []
+    each = first.ranks_each
+    sites = (book.site((), "victim", launcher.frames) for launcher in launchers)
+    yield Claim(
+        kind=NEVER_JOINED,
+        rests_on="stacks",
+        about=NodesAway(tuple(launchers), first.nodes, away),
+        culprits=tuple(rank for node in nodes for rank in range(node * each, (node + 1) * each)),
+        sites=tuple(site for site in sites if site is not None),
+        doubts=(Doubt.NOTHING_SEEN,),
+    )
+
+
+def _missing(
+    lives: Lives, looks: Sequence[RankLook], joining: Sequence[RankLook], book: StackBook
+) -> Iterator[Claim]:
+    size = max(look.sample.told_size for look in joining)
+    away = tuple(look for look in looks if look.sample.phase in _BEFORE and not _joins(look))
+    unseen = tuple(rank for rank in range(size) if rank not in lives.sampled)
+    culprits = ranks_in(away) or unseen
+    if not culprits or size <= len(joining):
+        return
+    moving = ranks_in(look for look in away if look.moves)
+    yield Claim(
+        kind=NEVER_JOINED,
+        rests_on="stacks",
+        about=NotAtMeeting(size, ranks_in(joining), away, unseen, _meeting_of(joining)),
+        culprits=culprits,
+        victims=ranks_in(joining),
+        subjects=subjects_of(away),
+        sites=(*sites_of(away, "culprit", book), *sites_of(joining, "victim", book)),
+        doubts=tuple(_doubts(away, unseen, joining, moving)),
+        moving=moving,
+    )
+
+
+def _meeting_of(joining: Sequence[RankLook]) -> str:
+    """The call in which they wait: RPC is set up without a group."""
+    by_rpc = all(any(f.function == _INIT_RPC for f in look.frames) for look in joining)
+    return _INIT_RPC if by_rpc else "init_process_group"
+
+
+def _doubts(
+    away: Sequence[RankLook],
+    unseen: Sequence[int],
+    joining: Sequence[RankLook],
+    moving: Sequence[int],
+) -> Iterator[Doubt]:
+    if moving:
+        yield Doubt.MOVES
+    if unseen or not away:
+        yield Doubt.NOTHING_SEEN
+    if any(look.moved is not False for look in (*away, *joining)):
+        yield Doubt.ONE_MOMENT
+
+
+@words_for(NotAtMeeting)
+def _verdict_of_not_at_meeting(about: NotAtMeeting, claim: Claim) -> Words:
+    verb = "has" if len(claim.culprits) == 1 else "have"
+    who = subject(claim.culprits)
+    where = f", and is {about.away[0].says}" if len(about.away) == 1 else ""
+    if not about.away:
+        where = ": there is no such process here"
+    told = [f"{subject([look.rank])} is {look.says}." for look in about.away]
+    return Words(
+        f"{who} {verb} not come to {about.call}, where {waits(about.waiting)} "
+        f"for {count_of(about.size, 'rank')}"
+        f"{where}.",
+        (
+            *told,
+            *([f"There is no process of {rank_phrase(about.unseen)}."] if about.unseen else []),
+        ),
+        (
+            "It may only be late: what a rank reads or builds before it joins takes its time.",
+            "It may run on a node that was not looked at.",
+        ),
+        ("Compare WORLD_SIZE with the number of processes that were started, on all nodes.",)
+        if not about.away
+        else ("Look at the line where it stands; join the group first and prepare data after it.",),
+    )
+
+
+@words_for(HalfMade)
+def _verdict_of_half_made(about: HalfMade, claim: Claim) -> Words:  # noqa: ARG001
+    verb = "has" if len(about.out) == 1 else "have"
+    still = "does" if len(about.inside) == 1 else "do"
+    return Words(
+        f"All {about.size:,} ranks have come to init_process_group; {rank_phrase(about.out)} "
+        f"{verb} come out of it, and {rank_phrase(about.inside)} {still} not.",
+        ("Nobody is missing: what has not come about is the connections of the group.",),
+        (
+            "Addresses of an attempt before, in a store that outlives it: a restart may do.",
+            "A firewall, or an address that the others do not reach: unhang doctor net.",
+        ),
+        (
+            "Look at what these ranks print of connections: unhang logs.",
+            "After a restart by torchrun: --standalone, or --rdzv-backend c10d, has no old keys.",
+        ),
+    )
+
+
+@words_for(NodesAway)
+def _verdict_of_nodes_away(about: NodesAway, claim: Claim) -> Words:
+    here = count_of(len(about.here), "launcher")
+    verb = "waits" if len(about.here) == 1 else "wait"
+    meetings = sorted({each.meeting for each in about.here})
+    if about.away <= 0:
+        told = " and ".join(printable(meeting) for meeting in meetings)
+        summary = f"{here} {verb} at different places ({told}), and no rank has been started."
+    else:
+        whose = f" ({rank_phrase(claim.culprits)})" if claim.culprits else ""
+        summary = (
+            f"{count_of(about.away, 'node')} of {about.nodes}{whose} "
+            f"{'has' if about.away == 1 else 'have'} not come: {here} {verb} at the rendezvous, "
+            "and no rank has been started."
+        )
+    return Words(
+        summary,
+        tuple(
+            f"pid {each.pid} meets its peers at {printable(each.meeting)}." for each in about.here
+        ),
+        ("The other nodes may be on their way: they may be queued or still starting.",),
+        (
+            "Check that the launcher runs on all nodes, with the same endpoint and id.",
+            "Check that every node reaches that endpoint: unhang doctor net.",
+        ),
+    )

@@ -1,0 +1,415 @@
+"""What failed first, by the logs, and whether that is why others wait.
+
+A log tells a reason, dumps tell who waits for whom. Where a failure is that of a rank for which
+others wait, it is the cause and the waiting its consequence. A failure of a rank that is seen
+waiting like the others is never made the cause: both are told, and neither is sure.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from unhang.analysis.case_facts import CaseFacts
+from unhang.analysis.claims import (
+    Bearing,
+    Because,
+    Claim,
+    Doubt,
+    Observation,
+    Reason,
+    Seeing,
+    Stance,
+    Weighed,
+    confidence_of,
+)
+from unhang.analysis.rules.idle import IDLE
+from unhang.analysis.rules.rank_ended import RANK_ENDED, Ended
+from unhang.analysis.rules.rule import Observer, Rule
+from unhang.analysis.rules.telling import Words, adding_for, all_words_of, merged, waits, words_for
+from unhang.analysis.sources.logs import Failure, Message, Said
+from unhang.kinds import Trait
+from unhang.model import Frame, LogEvent
+from unhang.report import Site, Subject
+from unhang.wording import printable, rank_phrase
+
+if TYPE_CHECKING:
+    from unhang.logs.failure import FailureGroup
+    from unhang.logs.rules import LogRule
+
+__all__ = [
+    "MAX_BESIDES",
+    "RULE",
+    "SHOWN",
+    "beside",
+    "besides",
+    "failures",
+    "quoted",
+    "with_last_line",
+]
+
+MAX_BESIDES = 12
+SHOWN = 160
+SHOWN_WHOLE = 2_400
+_MOST = 4
+
+
+class SaidBeside(Struct, frozen=True):
+    """A message beside the verdict."""
+
+    message: Message
+
+
+class Finished(Observation, frozen=True, kw_only=True):
+    """All calls of the dumps are finished: what failed kept no rank waiting in them."""
+
+
+# ------------------------------------------------------------------ the first failure
+
+
+def failures(said: Said) -> list[Claim]:
+    """All failures that logs tell of as reasons, of which one was the first; the earliest first."""
+    first = said.failures[0].group if said.failures else None
+    later = (replace(each, earlier=first) for each in said.failures[1:])
+    return [_claim(each) for each in (*said.failures[:1], *later)]
+
+
+def with_last_line(claim: Claim, told: Iterable[Claim]) -> Claim:
+    """The end of a rank with the failure that its log tells of it, if any."""
+    if not claim.is_cause or claim.kind is not RANK_ENDED:
+        return claim
+    for each in told:
+        if isinstance(each.about, Failure) and _is_the_end(each.about, claim):
+            return _confirmed(claim, each.about, each)
+    return claim
+
+
+def _all_finished(claim: Claim, facts: CaseFacts) -> Iterator[Seeing]:
+    """That by the dumps no rank waits, for a failure that explains nothing."""
+    idle = facts.idle
+    sure = idle is not None and idle.kind is IDLE and confidence_of(idle) == "high"
+    if sure and isinstance(claim.about, Failure) and not claim.explains:
+        yield Finished(source="dumps"), Bearing.ALL_FINISHED
+
+
+RULE: Final = Rule(observers=(Observer(sees=_all_finished, apart="dumps"),))
+
+
+def _of_anybody(failure: Failure) -> bool:
+    """Whether its line does not tell of which rank it is: it may be of one that left nothing."""
+    from unhang.logs.rules import rule_of
+
+    rule = rule_of(failure.group.first.code)
+    told = failure.culprits or failure.everybody or failure.group.first.rank >= 0
+    return not told and rule is not None and rule.blames == "writer"
+
+
+def _is_the_end(failure: Failure, claim: Claim) -> bool:
+    """Whether it says no more than that a process ended, which is claimed already."""
+    if claim.kind is not RANK_ENDED or not failure.kind.has(Trait.ENDING) or failure.thread:
+        return False
+    if _of_anybody(failure) and isinstance(claim.about, Ended):
+        # Launchers of people's own do not say whose line it is: it is of the one that ended so.
+        (first, *others), followed = claim.about.first, claim.about.followed
+        return first.status == 1 and not (others or followed or first.error)
+    return bool(failure.culprits) and set(failure.culprits) <= set(claim.culprits)
+
+
+def _claim(failure: Failure) -> Claim:
+    culprits = failure.culprits
+    return Claim(
+        kind=failure.kind,
+        rests_on="logs",
+        about=failure,
+        role="cause",
+        culprits=culprits,
+        subjects=() if culprits or failure.everybody else _subjects(failure.group.first),
+        sites=_own_site(failure),
+        doubts=tuple(_doubts(failure)),
+        reasons=(
+            Reason(Because.FAILED, frozenset(culprits)),
+            *((Reason(Because.FAILED_SOMEWHERE),) if _of_anybody(failure) else ()),
+        ),
+    )
+
+
+def _doubts(failure: Failure) -> Iterator[Doubt]:
+    if not failure.ordered or failure.rivals:
+        yield Doubt.UNORDERED
+    elif not failure.culprits:
+        yield Doubt.BLAMES_NOBODY
+    if failure.earlier:
+        yield Doubt.EARLIER_FAILURE
+    if failure.thread:
+        yield Doubt.IN_A_THREAD
+
+
+def _subjects(event: LogEvent) -> tuple[Subject, ...]:
+    pid = next((v for k, v in event.fields.items() if k.startswith("pid") and v.isdigit()), "")
+    if pid:
+        return (Subject("process", f"pid {pid}", host=event.host or None, pid=int(pid)),)
+    return (Subject("host", event.host, host=event.host),) if event.host else ()
+
+
+def _own_site(failure: Failure) -> tuple[Site, ...]:
+    """Where it was raised: by who printed it, whoever else it names."""
+    fields = failure.group.first.fields
+    if "file" not in fields or not fields.get("line", "").isdigit():
+        return ()
+    line, function = int(fields["line"]), fields["function"]
+    if failure.names_others:
+        return (Site(failure.group.ranks, "victim", fields["file"], line, function),)
+    return (Site(failure.culprits, "culprit", fields["file"], line, function),)
+
+
+def _confirmed(claim: Claim, failure: Failure, told: Claim) -> Claim:
+    """The end of a rank that its log tells as well."""
+    unsure = confidence_of(told) == "low" or not failure.culprits
+    own = (dataclasses.replace(site, ranks=claim.culprits) for site in told.sites)
+    placed = replace(claim, sites=claim.sites or tuple(own))
+    if not failure.culprits and isinstance(claim.about, Ended):
+        (first,) = claim.about.first
+        site = next(iter(told.sites), None)
+        frames = (Frame(site.function, site.file, site.line),) if site else first.frames
+        raised = replace(first, error=failure.group.first.text, frames=frames, age_s=None)
+        placed = replace(placed, about=replace(claim.about, first=(raised,)))
+    return placed.seen(failure, Bearing.MAY_TELL_THE_END if unsure else Bearing.TELLS_THE_END)
+
+
+# ------------------------------------------------------------------ everything else
+
+
+def besides(said: Said, joined: Sequence[Claim]) -> list[Claim]:
+    """What else is worth a line: other failures, consequences, hints.
+
+    Failures after the one that leads are its consequences.
+
+    Args:
+        said: All that the logs say.
+        joined: What is claimed already, the lead first.
+    """
+    if any(claim.kind.has(Trait.UNDECIDED) and claim.rests_on == "logs" for claim in joined):
+        return []  # all that is recognised is told with it
+    lead = tuple(joined[:1]) if any(claim.is_cause for claim in joined) else ()
+    told = _told_among(said.failures, joined)
+    leads = told is not None and _tells(joined[0], told)
+    at = next((i for i, f in enumerate(said.failures) if told and f.group is told.group), -1)
+    found = [
+        *(
+            beside(failure, lead if leads and i > at else ())
+            for i, failure in enumerate(said.failures)
+            if i != at
+        ),
+        *(
+            beside(message, lead if message.group.first.role == "consequence" else ())
+            for message in said.effects
+        ),
+    ]
+    return found[:MAX_BESIDES]
+
+
+def _told_among(failures: Sequence[Failure], claims: Sequence[Claim]) -> Failure | None:
+    """The failure that a claim tells of, or that the end of a rank was weighed with."""
+    own = [claim.about for claim in claims if isinstance(claim.about, Failure)]
+    own += [
+        each.observation
+        for claim in claims
+        if claim.kind is RANK_ENDED
+        for each in claim.weighed
+        if isinstance(each.observation, Failure)
+        and each.bearing in (Bearing.MAY_TELL_THE_END, Bearing.TELLS_THE_END)
+    ]
+    return next((f for f in own for each in failures if f.group is each.group), None)
+
+
+def _tells(first: Claim, failure: Failure) -> bool:
+    """Whether the first claim is that failure, or the end of its rank that it confirms."""
+    ended = first.kind is RANK_ENDED and set(failure.culprits) <= set(first.culprits)
+    return first.is_cause and (first.kind == failure.kind or ended)
+
+
+def beside(message: Message, reason: tuple[Claim, ...]) -> Claim:
+    """A message beside the verdict, as a consequence of a claim if one is given."""
+    follows = reason or message.group.first.role == "consequence"
+    return Claim(
+        kind=message.kind,
+        rests_on="logs",
+        about=SaidBeside(message),
+        role="consequence" if follows else "observation",
+        victims=message.ranks,
+        doubts=(Doubt.A_LINE_ALONE,),
+        caused_by=reason,
+    )
+
+
+def _rule_of(event: LogEvent) -> LogRule | None:
+    from unhang.logs.rules import rule_of
+
+    return rule_of(event.code)
+
+
+def _unreached(group: FailureGroup) -> str:
+    from unhang.logs.addresses import UNREACHED_BY
+
+    return group.first.fields.get(UNREACHED_BY, "")
+
+
+@cache
+def _reported_later() -> LogRule | None:
+    from unhang.logs.rules import RULES
+
+    return next((rule for rule in RULES if Trait.REPORTED_LATER in rule.traits), None)
+
+
+def quoted(event: LogEvent) -> str:
+    """Where a line stands and what it says; one that tells two sides is not cut."""
+    rule = _rule_of(event)
+    whole = rule is not None and rule.blames == "nobody"
+    return f"{event.source}: {event.text[: SHOWN_WHOLE if whole else SHOWN]}"
+
+
+def _who(group: FailureGroup) -> str:
+    if group.ranks:
+        return rank_phrase(group.ranks)
+    if "pci" in group.first.fields:
+        return f"the device at PCI {group.first.fields['pci']}"
+    return group.first.host or "a process whose rank the log does not tell"
+
+
+# ------------------------------------------------------------------ words
+
+
+_WHOSE: Final = {
+    True: "Its log says the same",
+    False: "The log does not say whose failure this was, and only this rank ended so",
+}
+
+
+@words_for(Failure)
+def _verdict_of_failure(failure: Failure, claim: Claim) -> Words:
+    return _leading(failure, claim) if claim.explains else _alone(failure, claim)
+
+
+def _alone(failure: Failure, claim: Claim) -> Words:
+    group, rule = failure.group, _rule_of(failure.group.first)
+    named = claim.culprits and not group.ranks
+    who = rank_phrase(claim.culprits) if named else _who(group)
+    who = "every rank" if failure.everybody else who
+    who = f"a thread of {who}" if failure.thread else who
+    of = "that of" if named or rule is None or rule.blames == "writer" else "told by"
+    return Words(
+        f"The first failure in the logs is {of} {who}: {group.first.text[:SHOWN]}",
+        (quoted(group.first), claim.kind.meaning, *_more(failure)),
+        tuple(_others(failure)),
+    )
+
+
+def _more(failure: Failure) -> Iterator[str]:
+    group = failure.group
+    if failure.everybody:
+        yield "Every rank prints this message, so it blames none of them."
+    number = group.first.fields.get("before") or group.first.fields.get("xid", "")
+    if number.isdigit():
+        from unhang.logs.rules.xids import XIDS
+
+        if int(number) in XIDS:
+            yield f"Xid {number}: {XIDS[int(number)]}."
+    switch = group.first.fields.get("sxid", "")
+    if switch.isdigit():
+        from unhang.logs.rules.sxids import SXIDS
+
+        if int(switch) in SXIDS:
+            yield f"SXid {switch}: {SXIDS[int(switch)]}."
+    if address := _unreached(group):
+        yield f"Another host could not reach that address: {address}"
+    if failure.reported_later and (rule := _reported_later()):
+        # The line shown is not the one at fault.
+        yield f"{rule.meaning} {rule.action}"
+    for rank, code in failure.blamed:
+        ended = f", which ended with exit code {code}" if code else ""
+        yield f"torchelastic blames rank {rank}{ended}: it saw that one end first."
+
+
+def _others(failure: Failure) -> Iterator[str]:
+    if failure.earlier:
+        yield f"An earlier failure in the logs: {quoted(failure.earlier.first)}"
+    for group in failure.rivals[:_MOST]:
+        yield f"{_who(group)} printed at about the same time: {group.first.text[:SHOWN]}"
+
+
+def _leading(failure: Failure, claim: Claim) -> Words:
+    """A failure with the waiting that it explains."""
+    own, main = all_words_of(replace(claim, explains=(), weighed=())), all_words_of(claim.main)
+    reason, waiting = _reason(failure, claim), _waiting(claim, main.summary)
+    return Words(
+        f"{reason[:1].upper()}{reason[1:]}; {waiting}",
+        (
+            *(f"Log: {sentence}" for sentence in own.evidence[:1]),
+            *own.evidence[1:],
+            *(f"Dumps: {all_words_of(each).summary}" for each in claim.explains[:_MOST]),
+            *(() if claim.main.kind is RANK_ENDED else main.evidence),
+        ),
+        own.alternatives,
+        merged(own.actions, main.actions),
+    )
+
+
+def _reason(failure: Failure, claim: Claim) -> str:
+    """What failed: the log's own words after its rank, or after whom it names."""
+    who = rank_phrase(claim.culprits) if claim.culprits else "a process of unknown rank"
+    who = f"a thread of {who}" if failure.thread else who
+    does = f"{who} failed first, by its log"
+    group = failure.group
+    if failure.names_others:
+        does = f"the log{f' of {rank_phrase(group.ranks)}' if group.ranks else ''} names {who}"
+    where, fields = "", group.first.fields
+    if "file" in fields and fields.get("line", "").isdigit():
+        file = printable(fields["file"].rpartition("/")[2])
+        where = f" at {printable(fields['function'])} ({file}:{int(fields['line'])})"
+    return f"{does}: {printable(group.first.text[:SHOWN], SHOWN)}{where}"
+
+
+def _waiting(claim: Claim, main: str) -> str:
+    if not claim.victims:
+        return f"{main[:1].lower()}{main[1:]}"
+    if not claim.op:
+        return f"{rank_phrase(claim.victims)} wait for it, or failed after it."
+    return f"{waits(claim.victims)} in {claim.call}."
+
+
+@adding_for(Failure)
+def _adding_failure(failure: Failure, words: Words, claim: Claim, weighed: Weighed) -> Words:  # noqa: ARG001
+    line = quoted(failure.group.first)
+    if weighed.stance is Stance.SUPPORTS:
+        return replace(
+            words,
+            evidence=(*words.evidence, f"{_WHOSE[bool(failure.culprits)]}: {line}"),
+            actions=merged(words.actions, failure.kind.actions),
+        )
+    said = f"the logs' first failure is another one: {line}"
+    if weighed.stance is Stance.CONTRADICTS:
+        return replace(words, evidence=(*words.evidence, f"Sources disagree: {said}"))
+    return replace(words, alternatives=(*(words.alternatives or ()), said))
+
+
+@adding_for(Finished)
+def _adding_finished(seen: Finished, words: Words, claim: Claim, weighed: Weighed) -> Words:  # noqa: ARG001
+    return words
+
+
+# ------------------------------------------------------------------ other messages
+
+
+@words_for(SaidBeside)
+def _verdict_of_said_beside(about: SaidBeside, claim: Claim) -> Words:
+    group = about.message.group
+    return Words(
+        f"{_who(group)}: {group.first.text[:SHOWN]}",
+        (f"{group.first.source} ({group.count} times)", claim.kind.meaning),
+        (),
+    )

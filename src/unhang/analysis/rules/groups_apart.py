@@ -1,0 +1,104 @@
+"""Ranks that wait in making groups that are not the same, by their heartbeats."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+
+from msgspec import Struct
+
+from unhang.analysis.claims import Because, Claim, Doubt, Reason
+from unhang.analysis.lives.life import Lives
+from unhang.analysis.lives.whereabouts import sites_of, subjects_of
+from unhang.analysis.rules.membership_mismatch import MEMBERSHIP_MISMATCH
+from unhang.analysis.rules.telling import Words, words_for
+from unhang.analysis.sites import StackBook
+from unhang.analysis.sources.stacks import RankLook
+from unhang.errors import UsageError
+from unhang.wording import printable, ranges_of, rank_phrase
+
+__all__ = ["groups_apart"]
+
+
+class GroupsApart(Struct, frozen=True):
+    """Who is in a group that ranks make under one name, as text, by whom; most ranks first."""
+
+    name: str
+    sides: tuple[tuple[str, tuple[int, ...]], ...]
+
+
+def groups_apart(lives: Lives, book: StackBook) -> Iterator[Claim]:
+    """Ranks that wait in making groups that are not the same."""
+    looks = {rank: life.look for rank, life in lives.ranks.items() if life.look is not None}
+    made = {rank: _made(look) for rank, look in looks.items() if look.sample.makes}
+    waiting = [rank for rank in sorted(made) if looks[rank].meaning.kind == "init" and made[rank]]
+    names = (next(iter(made[rank])) for rank in waiting if _in_vain(rank, made))
+    name = next(names, None)
+    if name is None:
+        return
+    sides = _versions(name, made)
+    told = sum(len(ranks) for _, ranks in sides)
+    clear = 2 * len(sides[0][1]) > told
+    odd = tuple(sorted(rank for _, ranks in sides[1:] for rank in ranks)) if clear else ()
+    rest = sorted(set(waiting) - set(odd))
+    yield Claim(
+        kind=MEMBERSHIP_MISMATCH,
+        rests_on="stacks",
+        about=GroupsApart(name, sides),
+        culprits=odd,
+        victims=tuple(rest),
+        subjects=subjects_of(lives.looks_at(odd)),
+        sites=(
+            *sites_of(lives.looks_at(odd), "culprit", book),
+            *sites_of(lives.looks_at(rest), "victim", book),
+        ),
+        doubts=() if clear else (Doubt.NO_MAJORITY,),
+        reasons=(Reason(Because.GROUPS_APART),),
+    )
+
+
+def _in_vain(rank: int, made: Mapping[int, Mapping[str, str]]) -> bool:
+    """Whether the group that a rank waits for is, to one of its members, another one.
+
+    Groups of one name without common members are no disagreement: replicas make them so.
+    """
+    name, members = next(iter(made[rank].items()))
+    try:
+        known = ranges_of(members)
+    except UsageError:  # too many to be told one by one
+        return False
+    peers = (peer for peer in made if any(peer in ranks for ranks in known))
+    return any(made[peer].get(name, members) != members for peer in peers)
+
+
+def _made(look: RankLook) -> dict[str, str]:
+    """Members by the names of the groups that a rank made last, newest first."""
+    pairs = (each.partition("=") for each in look.sample.makes)
+    return {name: members for name, _, members in pairs if name and members}
+
+
+def _versions(
+    name: str, made: Mapping[int, Mapping[str, str]]
+) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    sides: defaultdict[str, list[int]] = defaultdict(list)
+    for rank, groups in sorted(made.items()):
+        if name in groups:
+            sides[groups[name]].append(rank)
+    ordered = sorted(sides.items(), key=lambda side: (-len(side[1]), side[0]))
+    return tuple((members, tuple(ranks)) for members, ranks in ordered)
+
+
+@words_for(GroupsApart)
+def _verdict_of_groups_apart(about: GroupsApart, claim: Claim) -> Words:
+    name = printable(about.name)
+    told = (f"{rank_phrase(who)} of ranks {printable(which)}" for which, who in about.sides)
+    sides = "; ".join(told)
+    odd = claim.culprits
+    who = f" ({rank_phrase(odd)} against the others)" if odd else ""
+    return Words(
+        f"Ranks do not make the same new group {name}{who}: {sides}.",
+        (
+            "So their heartbeats tell; whoever is in it waits for members that make another one.",
+            "All ranks have to make the same groups in the same order, be they in them or not.",
+        ),
+    )

@@ -1,0 +1,339 @@
+"""When no rank waits for another: idle, healthy, or not enough to tell.
+
+Idle is said only where a call that hangs would have been seen. Torch's own recorder does not see
+sends, receives and monitored barriers on Gloo, not even that they were called: its dumps of a
+deadlock among them are those of a job that has finished.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import Final
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from unhang.analysis.claims import Claim, Doubt
+from unhang.analysis.matching.no_trace import NoTrace, no_trace_in
+from unhang.analysis.rules.telling import Words, waits, words_for
+from unhang.analysis.situation import Situation
+from unhang.analysis.state.columns import Bools, Ints, distinct
+from unhang.analysis.state.index import Evidence
+from unhang.analysis.state.progress import Known
+from unhang.case import ORIGIN_TORCH
+from unhang.kinds import INSUFFICIENT_EVIDENCE, Kind, Trait
+from unhang.model import State
+from unhang.wording import count_of, rank_phrase
+
+__all__ = ["IDLE", "idle_claim"]
+
+IDLE: Final = Kind(
+    "UH601",
+    "idle",
+    "evidence",
+    "No call is in flight anywhere: idle or finished.",
+    role="observation",
+    traits=Trait.OPEN | Trait.NOTHING_FOUND,
+)
+
+
+class Why(Enum):
+    """Why the evidence allows no verdict."""
+
+    NO_DUMP = auto()
+    NOTHING_RECORDED = auto()
+    NO_ROOM = auto()
+    """Counters show calls in flight that have no entries in the dumps."""
+    WAITS_UNEXPLAINED = auto()
+    SOME_SILENT = auto()
+    SOME_OLD = auto()
+    """Nothing tells what became of a rank whose dump is older than the others."""
+    CUT_SHORT = auto()
+    """The newest calls come last in a dump: what was called last is lost."""
+    TIMES_LEFT_OUT = auto()
+    """No rank is stuck; the dumps do not show whether one is slow."""
+    EXCHANGES_UNSEEN = auto()
+    """Torch on Gloo: collectives are finished, and sends and receives are not recorded."""
+    ENDS_UNSEEN = auto()
+    """All have made what some rank called last, and its recorder shows no end of it."""
+
+
+class Undecided(Struct, frozen=True):
+    """Not enough evidence.
+
+    Attributes:
+        silent: Ranks without a usable dump.
+        waiting: Ranks that wait, and nothing shows for whom.
+        just_begun: Of these, the ones that had only just begun to.
+        cut: Ranks whose dumps were cut short.
+        finished: What is known to be over, where everything that was recorded is.
+    """
+
+    why: Why
+    silent: tuple[int, ...] = ()
+    waiting: tuple[int, ...] = ()
+    just_begun: tuple[int, ...] = ()
+    cut: tuple[int, ...] = ()
+    finished: AllFinished | None = None
+
+
+class InFlight(Struct, frozen=True):
+    """Calls are in flight and none is stuck; `oldest_ns`: the longest wait that is known, or -1."""
+
+    oldest_ns: int
+
+
+class AllFinished(Struct, frozen=True):
+    """Everything that was recorded is finished; `unseen`: what may hang all the same, if anything.
+
+    Attributes:
+        unseen: Why a hang would leave no trace; None where it would show.
+        of: The ranks that this holds for.
+    """
+
+    n_calls: int
+    n_ranks: int
+    unseen: NoTrace | None = None
+    of: tuple[int, ...] = ()
+
+
+def idle_claim(situation: Situation) -> Claim:
+    """Say what a case means in which nothing was found."""
+    if (undecided := _undecided(situation)) is not None:
+        return Claim(kind=INSUFFICIENT_EVIDENCE, about=undecided, doubts=(Doubt.NOBODY_NAMED,))
+    inside = situation.heads.waiting_call >= 0
+    if inside.any():
+        oldest = int(situation.ages.waited_ns[inside].max())
+        return Claim(kind=IDLE, about=InFlight(oldest), doubts=(Doubt.ONE_MOMENT,))
+    finished = _with_unseen(situation, _finished(situation))
+    doubts = (
+        *(() if finished.unseen is None else (Doubt.LEAVES_NO_TRACE,)),
+        *(() if finished.n_calls else (Doubt.NOTHING_RECORDED,)),
+    )
+    return Claim(kind=IDLE, about=finished, doubts=doubts)
+
+
+def _with_unseen(situation: Situation, finished: AllFinished) -> AllFinished:
+    found = no_trace_in(situation.evidence)
+    if found is None:
+        return finished
+    return replace(finished, unseen=found[0], of=situation.named(found[1]))
+
+
+def _undecided(situation: Situation) -> Undecided | None:
+    """Why nothing can be said; None where it can."""
+    silent = situation.named(np.flatnonzero(situation.silent))
+    if (why := _nothing_recorded(situation)) is not None:
+        return Undecided(why, silent)
+    inside = np.flatnonzero(situation.heads.waiting_call >= 0)
+    ages = situation.ages
+    weighed = (ages.young & ~ages.unpaced | ages.old)[inside]
+    if len(inside) and not (weighed | _behind_young(situation, inside)).all():
+        begun = situation.named(inside[weighed])
+        return Undecided(Why.WAITS_UNEXPLAINED, silent, situation.named(inside), begun)
+    if len(inside):
+        return Undecided(Why.TIMES_LEFT_OUT) if situation.untimed else None
+    if silent:
+        return Undecided(Why.SOME_SILENT, silent)
+    if behind := situation.named({*situation.outdated.tolist(), *_short_by_counters(situation)}):
+        return Undecided(Why.SOME_OLD, waiting=behind)
+    return _unseen(situation)
+
+
+def _behind_young(situation: Situation, ranks: Ints) -> Bools:
+    """Of ranks that wait, those whose waiting leads to a call that has just begun."""
+    begun = situation.ages.young & ~situation.ages.unpaced
+    young = np.flatnonzero(begun & (situation.heads.waiting_call >= 0))
+    nodes = situation.graph.n_ranks + np.unique(situation.heads.waiting_call[young])
+    found: Bools = situation.graph.reaching(nodes)[ranks] >= 0
+    return found
+
+
+def _short_by_counters(situation: Situation) -> list[int]:
+    """Ranks (indices) whose dumps of unfinished calls count fewer calls than a peer has finished.
+
+    What kind of call that is they do not show: one that needs all members, or a broadcast.
+    """
+    standing, evidence = situation.standing, situation.evidence
+    owner, channel = np.divmod(standing.keys, standing.n_channels)
+    emptied = any(dump.active_only for dump in evidence.dumps)  # one that counts nothing, too
+    active = {
+        rank
+        for rank, dump in zip(evidence.owner.tolist(), evidence.dumps, strict=True)
+        if dump.active_only or (emptied and dump.start == dump.stop)
+    }
+    short = (standing.reach < situation.furthest_finished[channel]) & (
+        standing.known >= Known.INFERRED
+    )
+    found: Ints = distinct(owner[short])
+    return [rank for rank in found.tolist() if rank in active]
+
+
+def _unseen(situation: Situation) -> Undecided | None:
+    """What calls could be in flight that the dumps do not show; None where they show all."""
+    if situation.cut.any():
+        return Undecided(Why.CUT_SHORT, cut=situation.named(np.flatnonzero(situation.cut)))
+    if _sees_no_exchanges(situation):
+        return Undecided(Why.EXCHANGES_UNSEEN, finished=_finished(situation))
+    if ends_unseen := _ends_unseen(situation.evidence):
+        return Undecided(Why.ENDS_UNSEEN, waiting=situation.named(ends_unseen))
+    return Undecided(Why.TIMES_LEFT_OUT) if situation.untimed else None
+
+
+def _ends_unseen(evidence: Evidence) -> list[int]:
+    """Ranks (indices) of whose last call nothing tells whether it has ended."""
+    calls, unproven = evidence.case.calls, set(evidence.unproven.tolist())
+    found = []
+    for owner, dump in zip(evidence.owner.tolist(), evidence.dumps, strict=True):
+        last = dump.stop - 1
+        if dump.stop > dump.start and calls.origin[last] == ORIGIN_TORCH:
+            shown = calls.state[last] == State.COMPLETED or calls.completed_ns[last] > 0
+            blind = not shown and not evidence.recorder_of(dump).knows_ends
+            found += [owner] if blind or last in unproven else []
+    return found
+
+
+def _nothing_recorded(situation: Situation) -> Why | None:
+    """Why dumps without entries are no sign of health; None if they are."""
+    if situation.silent.all():
+        return Why.NO_DUMP
+    status, case = situation.evidence.case.group_status, situation.evidence.case
+    if not len(case.calls) and not (status.last_enqueued >= 0).any():
+        return Why.NOTHING_RECORDED
+    empty = [dump.index for dump in situation.evidence.dumps if dump.start == dump.stop]
+    ahead = np.isin(status.dump, empty) & (status.last_enqueued > status.last_completed)
+    return Why.NO_ROOM if (situation.heads.waiting_call < 0).all() and ahead.any() else None
+
+
+def _sees_no_exchanges(situation: Situation) -> bool:
+    """Whether all that was recorded is what torch's own recorder sees on Gloo."""
+    dumps = [dump for dump in situation.evidence.dumps if dump.start < dump.stop]
+    return bool(dumps) and all(d.backend == "gloo" and d.reported_by == "torch" for d in dumps)
+
+
+def _finished(situation: Situation) -> AllFinished:
+    n_ranks = len(distinct(situation.evidence.owner))
+    return AllFinished(situation.evidence.case.n_calls, n_ranks)
+
+
+_STACKS: Final = "Look at the stacks of all ranks: unhang stacks."
+_RECORD_EXCHANGES: Final = (
+    "Start the job with unhang run, which records sends and receives on Gloo as well."
+)
+_TIMES: Final = "Reduce with all times, or collect the dumps: unhang reduce --times."
+_UNDECIDED: Final = {
+    Why.NO_DUMP: "there is no usable dump.",
+    Why.NOTHING_RECORDED: "the dumps hold no call and no counter.",
+    Why.NO_ROOM: (
+        "counters show calls in flight, and the dumps hold no entries: the recorder had no room "
+        "for any."
+    ),
+    Why.CUT_SHORT: (
+        "no call is in flight as far as the dumps show, and {cut} cut short: what was called last "
+        "is lost."
+    ),
+    Why.SOME_SILENT: "no call is in flight on the ranks that left a dump, and {silent} left none.",
+    Why.SOME_OLD: (
+        "no call is in flight on the other ranks, and they finished what {old} never called, by "
+        "dumps that are older than theirs, of another group, or without the kind of that call."
+    ),
+    Why.TIMES_LEFT_OUT: (
+        "no rank is stuck; the parts leave out the times of most calls, so they do not show "
+        "whether a rank is slow."
+    ),
+    Why.EXCHANGES_UNSEEN: (
+        "no collective is in flight, and on Gloo torch records no send, receive or "
+        "monitored_barrier: one of them may hang."
+    ),
+    Why.ENDS_UNSEEN: (
+        "all members have made what was called last, and the recorder of {old} shows no end of "
+        "it: it may be over, or hang."
+    ),
+}
+
+
+def _cut(ranks: tuple[int, ...]) -> str:
+    whose = "the dump of {} was" if len(ranks) == 1 else "the dumps of {} were"
+    return whose.format(rank_phrase(ranks))
+
+
+@words_for(Undecided)
+def _verdict_of_undecided(about: Undecided, claim: Claim) -> Words:  # noqa: ARG001
+    silent = rank_phrase(about.silent) if about.silent else ""
+    if about.why is Why.WAITS_UNEXPLAINED:
+        why = _waits(about)
+    else:
+        old = rank_phrase(about.waiting)
+        why = _UNDECIDED[about.why].format(silent=silent, cut=_cut(about.cut), old=old)
+    summary = f"Not enough evidence: {why}"
+    if about.finished is not None:
+        over = (_over(about.finished),)
+        return Words(summary, over, actions=(_RECORD_EXCHANGES, _STACKS))
+    if about.why is Why.TIMES_LEFT_OUT:
+        return Words(summary, actions=(_TIMES,))
+    return Words(summary, (f"No usable dump of {silent}.",) if silent else ())
+
+
+def _waits(about: Undecided) -> str:
+    if not about.just_begun:
+        return f"{waits(about.waiting)}, and nothing shows for whom."
+    return (
+        f"{waits(about.waiting)}, and {rank_phrase(about.just_begun)} had only just begun "
+        "to when dumped: the job may be moving."
+    )
+
+
+@words_for(InFlight)
+def _verdict_of_in_flight(about: InFlight, claim: Claim) -> Words:  # noqa: ARG001
+    known = f"had been waiting for {about.oldest_ns / 1e9:.2f} s when its dump was made"
+    told, how = ("the oldest " + known, "The dumps say when they were made.")
+    if about.oldest_ns < 0:
+        told = "they are no older than such calls usually are"
+        how = "The job moved while it was dumped, by its files or by what some of them have since."
+    return Words(
+        f"Calls are in flight and none of them is stuck: {told}.",
+        (how,),
+        alternatives=("The job may have stopped just before the dumps were made.",),
+        actions=("Dump again some time later, and compare: unhang dump.",),
+    )
+
+
+_UNSEEN: Final = {
+    NoTrace.FIRST_CALLS: (
+        "{ranks} may stand in the first call of a group, which leaves no record until all members "
+        "have come"
+    ),
+    NoTrace.PARTS: (
+        "the last call of {ranks} is one of several tensors, which is recorded as ended at once"
+    ),
+    NoTrace.BATCHES: (
+        "batches of sends and receives are left out of the dumps of {ranks} whether or not they "
+        "have ended"
+    ),
+}
+
+
+@words_for(AllFinished)
+def _verdict_of_all_finished(about: AllFinished, claim: Claim) -> Words:  # noqa: ARG001
+    if about.unseen is not None:
+        why = _UNSEEN[about.unseen].format(ranks=rank_phrase(about.of))
+        return Words(
+            f"Not enough evidence: every recorded call is finished, but {why}.",
+            (_over(about),),
+            alternatives=("The job is idle in communication, or finished.",),
+            actions=(_STACKS,),
+        )
+    return Words(
+        "No call is in flight anywhere: the job is idle in communication, or finished.",
+        (_over(about),),
+        alternatives=(
+            "The program may be stuck outside communication, in which case dumps cannot show it.",
+        ),
+        actions=(_STACKS,),
+    )
+
+
+def _over(about: AllFinished) -> str:
+    calls = count_of(about.n_calls, "recorded call")
+    return f"All {calls} of {count_of(about.n_ranks, 'rank')} are finished."

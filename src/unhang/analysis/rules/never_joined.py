@@ -1,0 +1,192 @@
+"""Ranks that never made a call in which others wait, by dumps that cover the moment.
+
+Whether such a rank skipped a call long before is for `unhang.analysis.divergence.in_group`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from msgspec import Struct
+
+from unhang.analysis.claims import Claim, Doubt
+from unhang.analysis.findings.unmade_groups import may_make_a_group
+from unhang.analysis.matching.no_trace import may_be_in_a_batch
+from unhang.analysis.matching.roots import Root
+from unhang.analysis.rules.telling import Words, last_lines, subject, waits, words_for
+from unhang.analysis.situation import Situation
+from unhang.analysis.state.progress import Known, Stage
+from unhang.kinds import ABSENT, Kind, Trait
+
+__all__ = ["NEVER_JOINED", "NeverJoined", "doubts_of_absence", "explain_never_joined"]
+
+NEVER_JOINED: Final = Kind(
+    "UH101",
+    "never-joined",
+    "absent",
+    "Ranks never called a collective in which the others wait.",
+    traits=ABSENT | Trait.FROM_BAD_NODE,
+    alternatives=(
+        (
+            "They may have skipped a call much earlier that looks like all others (same op, sizes"
+            " and line), so that their count is short by one."
+        ),
+    ),
+    actions=(
+        "Look at the stacks of the culprits: unhang stacks (live), or the logs: unhang logs.",
+    ),
+)
+
+_MOST_SHOWN = 8
+_MAKING = "one of them may wait for another to make a group with it"
+
+
+class NeverJoined(Struct, frozen=True):
+    """Ranks that never made a call in which others wait.
+
+    Attributes:
+        call: Name of the call.
+        waiting: Global ranks that are in it.
+        last: Rank and the number of its last call in the group (-1: it shows none), of the first.
+        last_lines: Ranks of which the last call's line is known, and not where they stand.
+        known: How it is known.
+        making: They, where one may wait for another to make a group, which no dump would show.
+    """
+
+    call: str
+    waiting: tuple[int, ...]
+    last: tuple[tuple[int, int], ...]
+    last_lines: tuple[int, ...]
+    known: Known
+    making: tuple[int, ...] = ()
+
+
+def explain_never_joined(situation: Situation, root: Root) -> Claim:
+    """Explain ranks that never made a call, and wait for nobody themselves."""
+    call = root.waiting_calls[0]
+    culprits = situation.named(root.ranks)
+    distance = situation.graph.reaching(np.asarray(root.ranks, np.int64))
+    may_make = may_make_a_group(situation, root.ranks, situation.heads.inside(call))
+    several = len(culprits) > 1 or may_make.others
+    making = culprits if may_make.ranks and several else ()  # one may wait for another
+    hidden = _may_hide(situation, root.ranks, call)
+    role = "peer" if making or hidden else "culprit"
+    never = situation.never_called(culprits, situation.row(call), role)
+    return Claim(
+        kind=NEVER_JOINED,
+        about=NeverJoined(
+            call=situation.label(call),
+            waiting=situation.named(situation.heads.inside(call)),
+            last=_last_calls(situation, root.ranks, call),
+            last_lines=situation.last_lines(root.ranks),
+            known=Known(root.known),
+            making=making,
+        ),
+        culprits=() if making or hidden or _is_alone(situation, root) else culprits,
+        victims=situation.victims(distance),
+        group=situation.group_ref(call),
+        seq=situation.seq(call),
+        op=situation.op(call),
+        calls=(never, *situation.waiting_sides(call)),
+        waits=situation.chain(distance),
+        sites=situation.sites_of_wait(root.ranks, call),
+        doubts=(
+            *doubts_of_absence(situation, root),
+            *((Doubt.MAKES_A_GROUP,) if may_make.ranks else ()),
+            *((Doubt.LEAVES_NO_TRACE,) if hidden else ()),
+        ),
+    )
+
+
+def _may_hide(situation: Situation, ranks: tuple[int, ...], call: int) -> bool:
+    """Whether some of these ranks may be in a batch of which their dumps show nothing."""
+    group = situation.evidence.group_of(int(situation.heads.channel[call]))
+    inside = situation.heads.inside(call)[:_MOST_SHOWN].tolist()
+    few = ranks[:_MOST_SHOWN]
+    return any(may_be_in_a_batch(situation.evidence, rank, inside, group) for rank in few)
+
+
+def _last_calls(
+    situation: Situation, ranks: tuple[int, ...], call: int
+) -> tuple[tuple[int, int], ...]:
+    """The last call of each culprit in the group, by number; -1 where it shows none."""
+    shown = np.asarray(ranks[:_MOST_SHOWN], np.int64)
+    at = situation.standing.at(shown, int(situation.heads.channel[call]))
+    numbers = situation.evidence.ranks.numbers[shown]
+    last = [int(situation.standing.reach[row]) if row >= 0 else -1 for row in at.tolist()]
+    return tuple(zip(numbers.tolist(), last, strict=True))
+
+
+def doubts_of_absence(situation: Situation, root: Root) -> tuple[Doubt, ...]:
+    """Sure only where everybody's dump is there and covers the moment."""
+    call = root.waiting_calls[0]
+    unsure = () if root.known >= Known.SURE else (Doubt.COUNT_UNSURE,)
+    few = (Doubt.FEW_CALLED,) if _few_called(situation, call) else ()
+    return (*unsure, *few, *situation.doubts_of_members(call))
+
+
+def _is_alone(situation: Situation, root: Root) -> bool:
+    """Whether one member alone made a call that is new to it, and nothing tells of the others.
+
+    Either it made one too many, or they stand still before it: nobody is named.
+    """
+    call = root.waiting_calls[0]
+    if call >= situation.heads.n_collective or situation.evidence.case.samples:
+        return False
+    if situation.placed_now(root.ranks)[0] or _is_usual(situation, situation.row(call)):
+        return False
+    members, stages = situation.stages(call)
+    absent = members[stages == Stage.NOT_CALLED]
+    return len(absent) == len(members) - 1 > 1 and set(absent.tolist()) <= set(root.ranks)
+
+
+def _is_usual(situation: Situation, row: int) -> bool:
+    """Whether its rank has made this call from the same place before."""
+    calls = situation.evidence.case.calls
+    earlier = slice(situation.evidence.case.dumps[int(calls.dump[row])].start, row)
+    alike = (calls.group[earlier] == calls.group[row]) & (calls.name[earlier] == calls.name[row])
+    return bool((alike & (calls.stack[earlier] == calls.stack[row])).any())
+
+
+def _few_called(situation: Situation, call: int) -> bool:
+    """Whether fewer members are known to have made a call than not to have made it."""
+    if call >= situation.heads.n_collective:
+        return False
+    stages = situation.stages(call)[1]
+    return int((stages >= Stage.OPEN).sum()) < int((stages == Stage.NOT_CALLED).sum())
+
+
+@words_for(NeverJoined)
+def _verdict_of_never_joined(about: NeverJoined, claim: Claim) -> Words:
+    what = f"{about.call}, in which {waits(about.waiting)}"
+    sentence = f"{subject(claim.culprits)} never called {what}."
+    if about.making:
+        sentence = f"{subject(about.making)} never called {what}: {_MAKING}."
+    elif not claim.culprits:
+        sentence = f"No other rank called {what}: it may be a call too many."
+    return Words(
+        sentence,
+        (
+            *(_last_call(rank, seq) for rank, seq in about.last),
+            *last_lines(about.last_lines),
+            _how_known(about.known),
+        ),
+    )
+
+
+def _last_call(rank: int, seq: int) -> str:
+    if seq < 0:
+        return f"Rank {rank}: its dump shows no call in this group."
+    return f"Rank {rank}: its last call in this group is #{seq}, and it is finished."
+
+
+def _how_known(known: Known) -> str:
+    if known >= Known.SURE:
+        return "Their dumps cover that moment and do not have the call."
+    if known == Known.INFERRED:
+        return (
+            "Their counters stand before the call; the counters were joined to the group by the "
+            "order of groups, which is inferred."
+        )
+    return "Their dumps do not have the call, and could have left it out had it finished."

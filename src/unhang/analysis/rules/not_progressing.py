@@ -1,0 +1,271 @@
+"""Calls in which all members are, about which all agree, and that still do not move."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+from msgspec import Struct
+
+from unhang.analysis.claims import Claim, Doubt
+from unhang.analysis.matching.roots import Root
+from unhang.analysis.rules.device_behind import explain_device
+from unhang.analysis.rules.telling import Words, subject, words_for
+from unhang.analysis.rules.timeouts_differ import explain_timeouts
+from unhang.analysis.situation import Situation
+from unhang.analysis.state.columns import Ints
+from unhang.analysis.state.ops import rule_of
+from unhang.analysis.state.progress import Stage
+from unhang.kinds import Kind, Trait
+from unhang.wording import count_of, rank_phrase
+
+__all__ = ["JOINED_NOT_PROGRESSING", "PARTLY_FINISHED", "NotMoving", "explain_joined"]
+
+JOINED_NOT_PROGRESSING: Final = Kind(
+    "UH401",
+    "joined-not-progressing",
+    "transport",
+    "All members are in the call and it does not move.",
+    traits=Trait.FROM_FAILURE | Trait.OPEN | Trait.MAY_COME | Trait.OF_NOW,
+    alternatives=(
+        "Network or link down between some hosts; a GPU that hangs in its kernel; NCCL itself.",
+        "The call was simply in flight when the dumps were taken.",
+    ),
+    actions=(
+        "Check links and GPUs: unhang doctor, nvidia-smi, ibstat, dmesg | grep -i xid.",
+        (
+            "Swap the transport to tell them apart: NCCL_P2P_DISABLE=1, then NCCL_IB_DISABLE=1, "
+            "then NCCL_NET=Socket."
+        ),
+        "Switch on TORCH_NCCL_ENABLE_TIMING=1, which shows who started.",
+    ),
+)
+PARTLY_FINISHED: Final = Kind(
+    "UH402",
+    "partly-finished",
+    "transport",
+    "Only some members came out of the call.",
+    traits=Trait.FROM_FAILURE | Trait.FROM_BAD_NODE | Trait.OPEN | Trait.OF_NOW,
+    alternatives=(
+        "The dumps were taken while the call was just finishing.",
+        "A link or a GPU of a rank that did not come out of the call.",
+    ),
+    actions=(
+        (
+            "Check the GPUs and links of the ranks that did not come out: dmesg | grep -i xid, "
+            "ibstat."
+        ),
+        "Switch on TORCH_NCCL_ENABLE_TIMING=1, which shows who started.",
+    ),
+)
+
+_MOST_SHOWN = 4
+_ONE_ORDER = (
+    "Launch communicators that share a GPU in one order: NCCL_LAUNCH_ORDER_IMPLICIT=1 (NCCL 2.26 "
+    "and later), CUDA_DEVICE_MAX_CONNECTIONS=1, or wait for one before the next."
+)
+_OTHER_TAGS = "The two sides may use different tags: the dumps do not tell those of both."
+_PRINT_TAGS = "Print the tags just before both lines."
+
+
+class NotMoving(Struct, frozen=True):
+    """Calls in which everybody is and that do not move.
+
+    Attributes:
+        call: Name of the one with most ranks in it.
+        others: Names of the next ones.
+        n_calls: How many there are.
+        inside, out: Ranks in the first call, and members that have come out of it.
+        size: Members of its group.
+        exchange: It is a send and a receive.
+        unstarted: Ranks whose device has not started it; None where no timing tells.
+        at_once: Groups of which one rank in it has calls open at once; empty if of one only.
+        tags_unknown: Its backend matches by tag, and nobody knows the tags of both sides.
+    """
+
+    call: str
+    others: tuple[str, ...]
+    n_calls: int
+    inside: tuple[int, ...]
+    out: tuple[int, ...]
+    size: int
+    exchange: bool
+    unstarted: tuple[int, ...] | None
+    at_once: tuple[str, ...] = ()
+    tags_unknown: bool = False
+
+
+def explain_joined(situation: Situation, roots: Sequence[Root]) -> list[Claim]:
+    """Explain calls in which all members are and agree.
+
+    A stopped device is a claim of its own; the rest is told together, the call with most ranks in
+    it first.
+    """
+    of_devices = [explain_device(situation, root) for root in roots]
+    stuck = [root for root, claim in zip(roots, of_devices, strict=True) if claim is None]
+    found = [claim for claim in of_devices if claim is not None]
+    if stuck:
+        calls = [c for root in stuck for c in root.waiting_calls][:_MOST_SHOWN]
+        found += [_not_moving(situation, stuck), *explain_timeouts(situation, calls)]
+    return found
+
+
+def _not_moving(situation: Situation, roots: Sequence[Root]) -> Claim:
+    def weight(root: Root) -> tuple[int, int]:
+        return len(root.ranks), -root.waiting_calls[0]
+
+    calls = [c for root in sorted(roots, key=weight, reverse=True) for c in root.waiting_calls]
+    call, inside = calls[0], np.unique([rank for root in roots for rank in root.ranks])
+    nodes = situation.graph.n_ranks + np.asarray(calls, np.int64)
+    about = _standstill(situation, calls)
+    culprits = _left_behind(situation, call, about)
+    reached = situation.victims(situation.graph.reaching(nodes))
+    rows: Ints = situation.heads.row[inside]
+    untimed = not (situation.evidence.case.calls.created_ns[rows] > 0).any()
+    return Claim(
+        kind=PARTLY_FINISHED if about.out else JOINED_NOT_PROGRESSING,
+        about=about,
+        culprits=culprits,
+        victims=tuple(rank for rank in reached if rank not in culprits),
+        group=situation.group_ref(call),
+        seq=situation.seq(call),
+        op=situation.op(call),
+        calls=situation.sides_by_row(rows, "culprit" if culprits else "victim"),
+        sites=situation.book.sites_of_rows(rows, "culprit" if culprits else "victim"),
+        doubts=(Doubt.NOBODY_ABSENT, *((Doubt.AGE_UNKNOWN,) if untimed else ())),
+    )
+
+
+def _standstill(situation: Situation, calls: Sequence[int]) -> NotMoving:
+    call = calls[0]
+    exchange = call >= situation.heads.n_collective
+    return NotMoving(
+        call=situation.label(call),
+        others=tuple(situation.label(other) for other in calls[1 : _MOST_SHOWN + 1]),
+        n_calls=len(calls),
+        inside=situation.named(situation.heads.inside(call)),
+        out=() if exchange else _seen_out(situation, call),
+        size=situation.group(call).size,
+        exchange=exchange,
+        unstarted=_unstarted(situation, call),
+        at_once=_at_once(situation, call),
+        tags_unknown=exchange and _lacks_tags(situation, call),
+    )
+
+
+def _lacks_tags(situation: Situation, call: int) -> bool:
+    """Whether sends and receives of a call may be in flight under another tag on the other side."""
+    pairs = situation.pairs
+    own = pairs.of_waiting_call(call).tolist()
+    met = (pairs.at_row(int(pairs.counterpart[at])) for at in own)
+    both = [*own, *(at for at in met if at >= 0)]
+    return bool((pairs.taken[both] & (pairs.tag[both] < 0)).any())
+
+
+def _seen_out(situation: Situation, call: int) -> tuple[int, ...]:
+    """Who came out of a call; of dumps that were cut short, only where they still show it."""
+    members, stages = situation.stages(call)
+    out: Ints = members[stages == Stage.FINISHED]
+    last = situation.standing.last_row[
+        situation.standing.at(out, int(situation.heads.channel[call]))
+    ]
+    shown = (last >= 0) & (situation.evidence.case.calls.seq[last] >= situation.heads.seq[call])
+    return situation.named(out[shown | ~situation.cut[out]])
+
+
+def _at_once(situation: Situation, call: int) -> tuple[str, ...]:
+    """Groups in which the lowest rank of a call has calls open at once."""
+    evidence, rank = situation.evidence, int(situation.heads.inside(call)[0])
+    own = evidence.open_rows[evidence.owner_of(evidence.open_rows) == rank]
+    groups = np.unique(evidence.case.calls.group[own]).tolist()
+    labels = tuple(evidence.case.groups[number].label for number in groups[:_MOST_SHOWN])
+    return labels if len(groups) > 1 else ()
+
+
+def _left_behind(situation: Situation, call: int, about: NotMoving) -> tuple[int, ...]:
+    """The few who did not come out of what most came out of, where they were needed for that.
+
+    They were if the call needs everybody, or if those who are out finished a later one that does.
+    """
+    few = 2 * len(about.out) > about.size and len(about.out) > len(about.inside)
+    if situation.may_be_several(int(situation.heads.channel[call])):
+        return ()
+    return about.inside if about.out and few and _needed(situation, call) else ()
+
+
+def _needed(situation: Situation, call: int) -> bool:
+    if rule_of(situation.op(call)).synchronising:
+        return True
+    standing, channel = situation.standing, int(situation.heads.channel[call])
+    at = standing.at(situation.members(call), channel)
+    return bool((standing.last_sync[at[at >= 0]] > int(situation.heads.seq[call])).any())
+
+
+def _unstarted(situation: Situation, call: int) -> tuple[int, ...] | None:
+    """Whose device has not started a call; None where no timing was on, and without a device."""
+    if situation.pairs.taken[situation.pairs.of_waiting_call(call)].any():
+        return None
+    calls = situation.evidence.case.calls
+    rows = situation.waiting_rows(call)
+    started = calls.started_ns[rows] > 0
+    return tuple(sorted(calls.rank[rows[~started]].tolist())) if started.any() else None
+
+
+@words_for(NotMoving)
+def _verdict_of_not_moving(about: NotMoving, claim: Claim) -> Words:
+    others = count_of(about.n_calls - 1, "other call")
+    more = f" So do {others}." if about.n_calls > 1 else ""
+    return Words(
+        _told_standstill(about) + more,
+        (
+            *_started(about),
+            _nobody_missing(about, named=bool(claim.culprits)),
+            *(f"Also stuck with everybody in it: {call}." for call in about.others),
+        ),
+        alternatives=(
+            *((_OTHER_TAGS,) if about.tags_unknown else ()),
+            *claim.kind.alternatives,
+            *_order_of_launches(about),
+        ),
+        actions=(
+            *((_PRINT_TAGS,) if about.tags_unknown else ()),
+            *claim.kind.actions,
+            *((_ONE_ORDER,) if about.at_once else ()),
+        ),
+    )
+
+
+def _order_of_launches(about: NotMoving) -> tuple[str, ...]:
+    if not about.at_once:
+        return ()
+    groups = ", ".join(about.at_once)
+    text = (
+        f"Communicators in flight at once on one device ({groups}) may have been launched in "
+        "another order on another rank, and hold up each other."
+    )
+    return (text,)
+
+
+def _told_standstill(about: NotMoving) -> str:
+    inside = rank_phrase(about.inside)
+    if about.out:
+        return f"{subject(about.out)} came out of {about.call}, {inside} did not."
+    if about.exchange:
+        return f"Both sides are in {about.call} of {inside}, and it does not move."
+    return f"All {about.size} members are in {about.call}, and it does not move."
+
+
+def _nobody_missing(about: NotMoving, *, named: bool) -> str:
+    if about.out or named:
+        return f"Nobody is missing from it: all {about.size} members have called it."
+    return "Nobody is missing from it, so that nobody is named."
+
+
+def _started(about: NotMoving) -> tuple[str, ...]:
+    """Who started, where the recorder had timing on."""
+    if about.unstarted is None:
+        return ()
+    if not about.unstarted:
+        return ("All of them have started it on their devices.",)
+    return (f"Started on all devices but those of {rank_phrase(about.unstarted)}.",)

@@ -1,0 +1,131 @@
+"""Ranks that name different roots in one call, by their heartbeats: torch's recorder has none."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from unhang.analysis.claims import Claim, Doubt
+from unhang.analysis.lives.life import Lives
+from unhang.analysis.lives.whereabouts import sites_of, subjects_of
+from unhang.analysis.rules.call_mismatch import OP_MISMATCH
+from unhang.analysis.rules.not_progressing import (
+    JOINED_NOT_PROGRESSING,
+    PARTLY_FINISHED,
+    NotMoving,
+)
+from unhang.analysis.rules.telling import Words, subject, words_for
+from unhang.analysis.sites import StackBook
+from unhang.analysis.sources.stacks import RankLook
+from unhang.report import Site
+from unhang.wording import rank_phrase
+
+__all__ = ["with_roots"]
+
+_SIDES = 2
+_LINE = re.compile(r"[0-9]{1,9}")
+
+
+class RootsApart(Struct, frozen=True):
+    """Roots of one call, by their number in its group, and who named them, most ranks first."""
+
+    op: str
+    sides: tuple[tuple[int, tuple[int, ...]], ...]
+
+
+def with_roots(claim: Claim, lives: Lives, book: StackBook) -> Claim:
+    """A call that does not move, as one in which ranks have named different roots, if they have.
+
+    A rank that came out of it has a voice, too: how many agree decides who is wrong.
+    """
+    still = claim.is_cause and claim.kind in (JOINED_NOT_PROGRESSING, PARTLY_FINISHED)
+    voices = _roots_of(claim, lives) if still else {}
+    if len(set(voices.values())) < _SIDES:
+        return claim
+    sides: defaultdict[int, list[int]] = defaultdict(list)
+    for rank, root in voices.items():
+        sides[root].append(rank)
+    ordered = sorted(sides.items(), key=lambda side: (-len(side[1]), side[0]))
+    clear = len(ordered[0][1]) * 2 > len(voices)
+    odd = [rank for _, side in ordered[1:] for rank in side] if clear else []
+    return replace(
+        claim,
+        kind=OP_MISMATCH,
+        about=RootsApart(claim.op or "", tuple((n, tuple(sorted(side))) for n, side in ordered)),
+        culprits=tuple(sorted(odd)),
+        victims=tuple(sorted({*claim.victims, *claim.culprits} - set(odd))),
+        subjects=subjects_of(lives.looks_at(odd)),
+        calls=(),
+        sites=(
+            *_made_at(lives.looks_at(odd), book),
+            *sites_of(lives.looks_at(sorted(voices.keys() - set(odd))), "victim", book),
+        ),
+        doubts=() if clear else (Doubt.NO_MAJORITY,),
+    )
+
+
+def _made_at(looks: Iterable[RankLook], book: StackBook) -> Iterator[Site]:
+    """Where ranks have made their last call: where they stand, if it is not over."""
+    still = []
+    for look in looks:
+        file, _, line = look.sample.last_site.rpartition(":")
+        here = {f"{frame.file}:{frame.line}" for frame in look.frames}
+        if _LINE.fullmatch(line) and look.sample.last_site not in here:
+            yield Site((look.rank,), "culprit", file, int(line), "", after=look.sample.last_op)
+        else:
+            still.append(look)
+    yield from sites_of(still, "culprit", book)
+
+
+def _roots_of(claim: Claim, lives: Lives) -> dict[int, int]:
+    """The root of the call that does not move, by each rank of which it is known."""
+    seen = claim.about if isinstance(claim.about, NotMoving) else None  # by dumps
+    inside = [
+        look
+        for look in lives.looks_at(seen.inside if seen else (*claim.culprits, *claim.victims))
+        if look.sample.last_op == claim.op
+        and look.sample.roots
+        and look.sample.roots[0][0] == look.sample.last_call
+        # What C++ called is in no heartbeat: the newest call there must be where the rank stands.
+        and look.sample.last_site in {f"{frame.file}:{frame.line}" for frame in look.frames}
+    ]
+    found = {look.rank: look.sample.roots[0][1] for look in inside}
+    calls, sites = (
+        {look.sample.last_call for look in inside},
+        {look.sample.last_site for look in inside},
+    )
+    apart = len(set(found.values())) >= _SIDES
+    if len(calls) != 1:
+        return found if seen and apart else {}
+    out = lives.looks_at(seen.out if seen else ())
+    # Numbers are those of calls from Python, which ranks may have made unlike numbers of: where
+    # only those who are out differ, it must be the same line as well.
+    same = [o for o in out if o.sample.last_op == claim.op and o.sample.last_site in sites]
+    passed = out if apart else [o for o in same if o.sample.last_call in calls]
+    found |= {o.rank: root for o in passed for number, root in o.sample.roots if number in calls}
+    return found if len(set(found.values())) >= _SIDES else {}
+
+
+@words_for(RootsApart)
+def _verdict_of_roots_apart(about: RootsApart, claim: Claim) -> Words:
+    sides = "; ".join(f"{rank_phrase(who)}: root {root}" for root, who in about.sides)
+    who = subject(claim.culprits) if claim.culprits else "The ranks"
+    verb = "names" if len(claim.culprits) == 1 else "name"
+    whom = "another root than the others" if claim.culprits else "different roots"
+    op = about.op or "a call"
+    return Words(
+        f"{who} {verb} {whom} in {op}: {sides}.",
+        (
+            f"By their heartbeats, as ranks of the group: {sides}.",
+            "A root sends to, or receives from, peers that deal with another one."
+            if claim.culprits
+            else "No side has a majority, so neither is blamed.",
+        ),
+        actions=(
+            "Give every rank the same src (or dst): print it just before this line on all ranks.",
+        ),
+    )

@@ -1,0 +1,446 @@
+"""Claims about calls that were left out or made once too often.
+
+They replace what is seen at the end: a call that a rank never joins, or that does not fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+from msgspec import Struct
+
+from unhang.analysis.claims import Claim, Doubt
+from unhang.analysis.divergence.in_group import Divergence
+from unhang.analysis.divergence.rhythm import Break
+from unhang.analysis.rules.p2p_unmatched import P2P_UNMATCHED
+from unhang.analysis.rules.telling import Words, subject, waits, words_for, words_of
+from unhang.analysis.situation import Situation
+from unhang.kinds import Kind, Remedy, Trait
+from unhang.report import CallSide, GroupRef, Site
+from unhang.stacks.ownership import bare_name, shown_frame
+from unhang.wording import count_of, rank_phrase
+
+__all__ = ["SKIPPED_CALL", "explain_divergence", "explain_left_order"]
+
+SKIPPED_CALL: Final = Kind(
+    "UH102",
+    "skipped-call",
+    "absent",
+    "A rank's calls lack, or have too many of, a call that its peers made, some time "
+    "before the hang.",
+    traits=Trait.FROM_FAILURE | Trait.ONE_MISTAKE | Trait.OF_NOW,
+    remedy=Remedy.CODE,
+    alternatives=(
+        "A branch taken by one rank only, or loops of different lengths over uneven data.",
+    ),
+    actions=(
+        (
+            "Compare the code around both lines for conditions that depend on the rank or on its "
+            "data."
+        ),
+        "Reproduce with TORCH_DISTRIBUTED_DEBUG=DETAIL, which checks each call on all ranks.",
+    ),
+)
+_OF_THE_NEXT_ITERATION = (
+    "One like it is queued in the place of the next iteration: this one's was left out, not put "
+    "off."
+)
+_NEW = "It has never made that call before: the others may have left it out, each for its reason."
+
+
+class CallAt(Struct, frozen=True):
+    """A call by its name, and its line; `file` is "" where no stack says it."""
+
+    name: str
+    file: str = ""
+    line: int = 0
+    function: str = ""
+
+
+class Parting(Struct, frozen=True):
+    """Where some ranks parted from their peers: the mistake itself, however it shows in the end.
+
+    Attributes:
+        call: The call in question.
+        missing: The suspects lack it; else they have it and their peers do not.
+        suspects, peers: The two sides, in the group of the call unless `elsewhere`.
+        blamed: The suspects are wrong; else two sides alone cannot tell.
+        elsewhere: The two have no group in common in which the call could be made.
+        at_another_time: Who lacks it has a call of its name and number, made at another time.
+    """
+
+    call: CallAt
+    missing: bool
+    suspects: tuple[int, ...]
+    peers: tuple[int, ...]
+    blamed: bool
+    elsewhere: bool
+    at_another_time: bool = False
+
+
+class SkippedCall(Struct, frozen=True):
+    """A call that was left out or made once too often, some time before the hang.
+
+    Attributes:
+        instead: With what the other side went on.
+        apart: By how many calls the two sides differ from there on.
+        before_window: It is the first call that both windows show.
+        symptom: What is seen in the end.
+    """
+
+    parting: Parting
+    instead: CallAt | None
+    apart: int
+    before_window: bool
+    symptom: Claim
+
+
+class LeftOrder(Struct, frozen=True):
+    """A rank that did not make, where it always had, the call in which another waits for it.
+
+    Attributes:
+        usual: The call.
+        after: The call that it has always followed.
+        times: How often.
+        depth: How many calls it has followed so, of which `after` is the last.
+        instead: What was called this time.
+        later: It was called all the same, behind that.
+        next_queued: It was not, but that of the next iteration is queued, in its usual place.
+        period: All calls before were whole iterations of so many; 0 where that was not looked at.
+        is_new: What it called instead it has never called before.
+        in_step: How many such calls it made in this step, in each of `times` steps before, and how
+            many its peer made in this one; None where steps were not counted.
+        symptom: What is seen in the end.
+    """
+
+    usual: CallAt
+    after: CallAt
+    times: int
+    depth: int
+    instead: CallAt
+    later: bool
+    next_queued: bool
+    period: int
+    is_new: bool
+    in_step: tuple[int, int, int] | None
+    symptom: Claim
+
+
+def explain_left_order(
+    situation: Situation, left: Break, at: int, symptom: Claim, *, queued: bool
+) -> Claim:
+    """Explain a rank of a circle that left its own order.
+
+    Args:
+        situation: All that is known.
+        left: Where it did.
+        at: The waiting call of another rank that it keeps waiting.
+        symptom: The circle.
+        queued: It has made a call that meets the waiting one, later.
+    """
+    culprits, later = situation.named([left.rank]), queued and not left.left_out
+    collective = bool(situation.evidence.collective[left.usual])
+    rows = np.asarray([left.instead], np.int64)
+    waiting = situation.heads.row[situation.heads.inside(at)]
+    return Claim(
+        kind=symptom.kind if later else SKIPPED_CALL if collective else P2P_UNMATCHED,
+        about=LeftOrder(
+            usual=_call_at(situation, left.usual, numbered=False),
+            after=_call_at(situation, left.after, numbered=False),
+            times=left.times,
+            depth=left.depth,
+            instead=_call_at(situation, left.instead),
+            later=later,
+            next_queued=queued and not later,
+            period=left.period,
+            is_new=left.is_new,
+            in_step=left.in_step,
+            symptom=symptom,
+        ),
+        culprits=culprits,
+        victims=tuple(rank for rank in symptom.victims if rank not in culprits),
+        group=situation.group_ref(at),
+        seq=situation.seq(at),
+        op=situation.op(at),
+        calls=(
+            *situation.sides_by_row(rows, "culprit"),
+            *situation.sides_by_row(waiting, "victim"),
+        ),
+        waits=symptom.waits,
+        sites=(
+            *situation.book.sites_of_rows(rows, "culprit"),
+            *situation.book.sites_of_rows(waiting, "victim"),
+        ),
+        doubts=(Doubt.ONE_ITERATION if left.period and left.times == 1 else Doubt.BY_HABIT,),
+    )
+
+
+def explain_divergence(
+    situation: Situation, divergence: Divergence, at: int, symptom: Claim, nodes: Sequence[int]
+) -> Claim:
+    """Explain ranks that parted from their peers.
+
+    Args:
+        situation: All that is known.
+        divergence: Where they parted.
+        at: The waiting call in which it is seen.
+        symptom: What would be said without it.
+        nodes: Nodes of the wait-for graph that stand for the symptom.
+    """
+    distance = situation.graph.reaching(np.asarray(nodes, np.int64))
+    culprits = situation.named(divergence.ranks)
+    reached = {*situation.victims(distance), *situation.named(situation.heads.inside(at))}
+    reached |= set(situation.named(divergence.suspects))
+    reached |= set(situation.named(node for node in nodes if node < situation.graph.n_ranks))
+    case, row = situation.evidence.case, divergence.row
+    collective = bool(situation.evidence.collective[row])
+    parting = _parting(situation, divergence)
+    return Claim(
+        kind=SKIPPED_CALL if collective else P2P_UNMATCHED,
+        about=SkippedCall(
+            parting=parting,
+            instead=_call_at(situation, divergence.instead) if divergence.instead >= 0 else None,
+            apart=abs(divergence.shift),
+            before_window=divergence.before_window,
+            symptom=symptom,
+        ),
+        culprits=culprits,
+        victims=tuple(sorted(reached - set(culprits))),
+        group=_group_of(situation, row),
+        seq=int(case.calls.seq[row]) if collective else None,
+        op=case.names[int(case.calls.name[row])].op,
+        calls=tuple(_sides(situation, divergence)),
+        waits=situation.chain(distance),
+        sites=tuple(_sites(situation, divergence)),
+        doubts=tuple(_doubts(situation, divergence, at)),
+        mistake=parting,
+    )
+
+
+def _group_of(situation: Situation, row: int) -> GroupRef:
+    """The group of the call in question: what is waited in by now may be of another one."""
+    group = situation.evidence.case.groups[int(situation.evidence.case.calls.group[row])]
+    return GroupRef(group.name, group.description, group.size)
+
+
+def _call_at(situation: Situation, row: int, *, numbered: bool = True) -> CallAt:
+    """A call with its line."""
+    case, calls = situation.evidence.case, situation.evidence.case.calls
+    collective = bool(situation.evidence.collective[row])
+    number = f" #{int(calls.seq[row])}" if collective and numbered else ""
+    group = case.groups[int(calls.group[row])].label
+    name = f"{case.names[int(calls.name[row])].op}{number} of {group}"
+    frame = shown_frame(situation.frames(row))
+    return CallAt(name, frame.file, frame.line, frame.function) if frame else CallAt(name)
+
+
+def _parting(situation: Situation, divergence: Divergence) -> Parting:
+    elsewhere = bool(divergence.ranks) and _elsewhere(situation, divergence)
+    in_group = divergence.ranks and not elsewhere
+    return Parting(
+        call=_call_at(situation, divergence.row),
+        missing=divergence.kind == "missing",
+        suspects=situation.named(divergence.suspects),
+        peers=_in_its_group(situation, divergence)[1]
+        if in_group
+        else situation.named(divergence.peers),
+        blamed=bool(divergence.ranks),
+        elsewhere=elsewhere,
+        at_another_time=_numbered_alike(situation, divergence),
+    )
+
+
+def _numbered_alike(situation: Situation, divergence: Divergence) -> bool:
+    """Whether the side that lacks the call has one of its name under its number all the same.
+
+    After a call that was left out, later ones take its number; in another order, it comes later.
+    """
+    evidence, row = situation.evidence, divergence.row
+    calls = evidence.case.calls
+    if not evidence.collective[row]:
+        return False
+    lacking = divergence.suspects if divergence.kind == "missing" else divergence.peers
+    same = (calls.group == calls.group[row]) & (calls.seq == calls.seq[row])
+    same &= calls.name == calls.name[row]
+    return bool(np.isin(calls.rank[same], situation.named(lacking)).any())
+
+
+def _elsewhere(situation: Situation, divergence: Divergence) -> bool:
+    """Whether suspects and peers have no group in common in which the call could be made."""
+    return not all(_in_its_group(situation, divergence))
+
+
+def _in_its_group(
+    situation: Situation, divergence: Divergence
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Suspects and peers (global) that are members of the group of the call in question."""
+    case = situation.evidence.case
+    members = set(case.groups[int(case.calls.group[divergence.row])].members)
+    suspects, peers = situation.named(divergence.suspects), situation.named(divergence.peers)
+    return (
+        tuple(rank for rank in suspects if rank in members),
+        tuple(rank for rank in peers if rank in members),
+    )
+
+
+def _sides(situation: Situation, divergence: Divergence) -> list[CallSide]:
+    role = "culprit" if divergence.ranks else "peer"
+    if _elsewhere(situation, divergence):
+        return _sides_elsewhere(situation, divergence, role)
+    suspects, peers = _in_its_group(situation, divergence)
+    if divergence.kind == "missing":
+        return [
+            *_lacking(situation, divergence, suspects, role),
+            situation.side(peers, divergence.row, "peer"),
+        ]
+    return [
+        situation.side(suspects, divergence.row, role),
+        *_lacking(situation, divergence, peers, "peer"),
+    ]
+
+
+def _lacking(
+    situation: Situation, divergence: Divergence, ranks: tuple[int, ...], role: str
+) -> list[CallSide]:
+    """The side without the call; what it called instead, where a call of that number is there."""
+    if not _numbered_alike(situation, divergence):
+        return [situation.never_called(ranks, divergence.row, role)]
+    if divergence.instead < 0:
+        return []
+    return [situation.side(ranks, divergence.instead, role)]
+
+
+def _sides_elsewhere(situation: Situation, divergence: Divergence, role: str) -> list[CallSide]:
+    """What each side called there, each in its own group."""
+    suspects = set(situation.named(divergence.suspects))
+    rank_of = situation.evidence.case.calls.rank
+    rows = [row for row in (divergence.row, divergence.instead) if row >= 0]
+    ranks = [int(rank_of[row]) for row in rows]
+    return [
+        situation.side((rank,), row, role if rank in suspects else "peer")
+        for rank, row in sorted(zip(ranks, rows, strict=True), key=lambda p: p[0] not in suspects)
+    ]
+
+
+def _sites(situation: Situation, divergence: Divergence) -> list[Site]:
+    """The line of the call in question, and the line at which the other side went on."""
+    suspects, peers = situation.named(divergence.suspects), situation.named(divergence.peers)
+    own, other = (
+        (divergence.instead, divergence.row)
+        if divergence.kind == "missing"
+        else (divergence.row, divergence.instead)
+    )
+    found = []
+    for ranks, role, row in ((suspects, "culprit", own), (peers, "victim", other)):
+        if row >= 0:
+            shown = role if divergence.ranks else "victim"
+            found.append(situation.book.site(ranks, shown, situation.frames(row)))
+    return [site for site in found if site is not None]
+
+
+def _doubts(situation: Situation, divergence: Divergence, at: int) -> list[Doubt]:
+    calls = situation.evidence.case.calls
+    found = {
+        Doubt.LINE_UNKNOWN: int(calls.stack[divergence.row]) < 0,
+        Doubt.BEFORE_WINDOW: divergence.before_window,
+        Doubt.MEMBERS_INFERRED: situation.group(at).inferred,
+        Doubt.NO_MAJORITY: not divergence.ranks,
+        Doubt.BY_HABIT: divergence.by_habit,
+    }
+    return [doubt for doubt, so in found.items() if so]
+
+
+@words_for(SkippedCall)
+def _verdict_of_skipped_call(about: SkippedCall, claim: Claim) -> Words:  # noqa: ARG001 - the facts say it all
+    undecided = ("One side left the call out, or the other made one too many.",)
+    return Words(
+        _parted(about.parting),
+        tuple(_skip_evidence(about)),
+        alternatives=(*(() if about.parting.blamed else undecided), *SKIPPED_CALL.alternatives),
+        actions=SKIPPED_CALL.actions,
+    )
+
+
+@words_for(LeftOrder)
+def _verdict_of_left_order(about: LeftOrder, claim: Claim) -> Words:
+    who, usual = subject(claim.culprits), _at(about.usual)
+    what = f"made {usual} later than ever" if about.later else f"did not make {usual}"
+    return Words(
+        f"{who} {what}, and went on with {_at(about.instead)}; {waits(claim.victims)} for it.",
+        (
+            _usual_place(about),
+            *((_OF_THE_NEXT_ITERATION,) if about.next_queued else ()),
+            f"Seen in the end as: {words_of(about.symptom.about, about.symptom).summary}",
+            "The others wait in their usual order.",
+        ),
+        alternatives=(
+            *((_NEW,) if about.is_new else ()),
+            "The program was to change its order here, and the others did not.",
+        ),
+    )
+
+
+def _usual_place(about: LeftOrder) -> str:
+    """Why that call was due."""
+    if about.in_step is not None:
+        made, usual, asked = about.in_step
+        return (
+            f"It made {count_of(made, 'call')} that {'meets' if made == 1 else 'meet'} its peer's "
+            f"in this step, between two collectives, and {usual} in "
+            f"{count_of(about.times, 'such step')} before; its peer made {asked} in this one."
+        )
+    if about.period:
+        rounds, calls = count_of(about.times, "iteration"), count_of(about.period, "call")
+        return f"All that it had called was {rounds} of {calls}, in which this one came next."
+    after = f"{_at(about.after)}{_and_before(about.depth)}"
+    return f"It has followed {after} each of {count_of(about.times, 'time')} before."
+
+
+def _and_before(depth: int) -> str:
+    return f" and the {count_of(depth - 1, 'call')} before it" if depth > 1 else ""
+
+
+def _skip_evidence(about: SkippedCall) -> list[str]:
+    found = []
+    if about.instead is not None:
+        other = "They" if about.parting.missing else "Their peers"
+        found.append(f"{other} went on with {_at(about.instead)} instead.")
+    if about.before_window:
+        found.append("The windows begin there, so the first difference may lie before it.")
+    found.append(f"From there on the two sides are apart by {count_of(about.apart, 'call')}.")
+    seen = words_of(about.symptom.about, about.symptom).summary
+    return [*found, f"Seen in the end as: {seen}"]
+
+
+def _at(call: CallAt) -> str:
+    """A call with its line: "all_gather #41 of tp (2) (train.py:88 in f)"."""
+    if not call.line and not call.file and not call.function:
+        return call.name
+    file = call.file.replace("\\", "/").rsplit("/", 1)[-1]
+    return f"{call.name} ({file}:{call.line} in {bare_name(call.function)})"
+
+
+def _parted(parting: Parting) -> str:
+    who, peers, call = subject(parting.suspects), rank_phrase(parting.peers), _at(parting.call)
+    if not parting.blamed:
+        has, lacks = (peers, who) if parting.missing else (who, peers)
+        return (
+            f"{has[:1].upper()}{has[1:]} made {call} and {lacks[:1].lower()}{lacks[1:]} did not; "
+            "with two sides only it cannot be said which is wrong."
+        )
+    if parting.elsewhere:
+        same = f"{peers}, whose part in the program is the same"
+        if parting.missing:
+            return (
+                f"{who} did not make what {peers} made, whose part in the program is the same: "
+                f"{call}."
+            )
+        return f"{who} made {call}; {same}, make none there."
+    then = "all later calls meet wrong ones"
+    if parting.at_another_time:
+        then = "what has that number there is another call, or was made at another time"
+    if parting.missing:
+        return f"{who} did not make {call}, which {peers} made; {then}."
+    return f"{who} made {call}, which {peers} did not; {then}."
