@@ -278,7 +278,9 @@ def test_damage_never_raises(data: st.DataObject, tmp_path_factory: pytest.TempP
         content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
     folder = write(tmp_path_factory.mktemp("dumps"), {"rank_0": bytes(content), "rank_1": dump()})
     case = load(folder)
-    assert 1 in case.ranks_with_dump
+    # A byte of a time that is another makes the damaged dump one of another incident.
+    told = {note.source for note in case.notes}
+    assert 1 in case.ranks_with_dump or "incidents" in told
 
 
 @settings(deadline=None, max_examples=100)
