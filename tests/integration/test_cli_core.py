@@ -162,7 +162,7 @@ def test_an_abort_is_a_consequence(victim: Path) -> None:
     aborted = core_of_a_death(victim, "abort", 1)
     beside = diagnosed(HUNG, aborted)
     assert (beside["findings"][0]["code"], beside["findings"][0]["culprits"]) == ("UH101", [2])
-    assert any("ended itself" in note["text"] for note in beside["notes"])
+    assert any("rank 1 aborted" in note["text"] for note in beside["notes"])
     done = core(str(aborted), "--format", "json")
     report = report_in(done.stdout)
     assert (done.returncode, report["status"]) == (3, "insufficient")

@@ -208,7 +208,7 @@ def test_watching_shows_each_new_verdict_once(tmp_path: Path) -> None:
         said.seek(0)
         assert (rest, process.returncode) == ("", 0)
         assert said.read() == (
-            "unhang: looking at the newest case under ./unhang-cases until Ctrl-C\n"
+            "unhang: watching the newest case under ./unhang-cases until Ctrl-C\n"
         )
 
 

@@ -140,10 +140,11 @@ def _signs(series: Series, kind: str | None) -> Iterator[Sign]:
     """What shows that it gets on now."""
     window = series.rates()
     yield from _data(series.rates(limit.LEAST_LOOKS), window, kind)
-    if _reads(window) and window.woken_looks >= limit.OFTEN:
+    stopped = _has_stopped(series)
+    if _reads(window) and window.woken_looks >= limit.OFTEN and not stopped:
         yield Sign.FED
     yield from _helpers(series, kind)
-    if window.said_looks >= limit.OFTEN:
+    if window.said_looks >= limit.OFTEN and not stopped:
         yield Sign.PRINTS
     if _turns(series):
         yield Sign.TURNS
@@ -184,7 +185,19 @@ def _turns(series: Series) -> bool:
     often = newest.wakes >= newest.looks - 1
     if often and newest.turn_s > limit.TURN_S and newest.ran_cores > limit.TURN_CORES:
         return True
-    return rarer.wakes >= limit.OFTEN and rarer.turn_s > limit.RARE_TURN_S
+    rare = rarer.wakes >= limit.OFTEN and rarer.turn_s > limit.RARE_TURN_S
+    return rare and not _has_stopped(series)
+
+
+def _has_stopped(series: Series) -> bool:
+    """Whether what it did in the window was a burst, as imports are, and it has rested ever since.
+
+    It rests for longer than a slow poll does, and than retries would, which wait twice as long each
+    time.
+    """
+    quiet = series.quiet
+    rests_s = quiet[-1].time_s - quiet[0].time_s if quiet else 0.0
+    return rests_s >= max(limit.SETTLED_LOOKS * limit.APART_S, 2 * series.rested_s)
 
 
 def _starved(settled: Rates) -> bool:

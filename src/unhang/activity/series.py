@@ -99,6 +99,18 @@ class Series:
         return tuple(calm[first:])
 
     @property
+    def rested_s(self) -> float:
+        """The longest rest of the main thread after which it went on, in seconds."""
+        calm = [look for look in self.looks if not look.disturbed]
+        longest, rest, since = 0.0, 0.0, calm[0].time_s if calm else 0.0
+        for before, after in pairwise(calm):
+            if _goes_on(before, after):
+                longest, rest, since = max(longest, rest), 0.0, after.time_s
+            else:
+                rest = after.time_s - since
+        return longest
+
+    @property
     def asleep_s(self) -> float:
         """For how long the main thread has not gone on for a moment, as polls do; 0 where it has.
 

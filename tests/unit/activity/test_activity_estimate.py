@@ -51,6 +51,14 @@ def test_work_between_long_sleeps_is_told_from_polls(ran_s: float, *, works: boo
     assert told == [False] * 8 + [works] * 4
 
 
+@pytest.mark.parametrize(("rest", "works"), [(4, True), (20, False)])
+def test_a_burst_before_a_long_rest_is_no_work(rest: int, *, works: bool) -> None:
+    """A rank that imported torch and stands still since; one that rests as it did before works."""
+    woken = (0, 6, 9, 9, 9, 12, *[13] * rest)
+    looks = [ProcessLook(float(at), woken=n, ran_s=n / 10) for at, n in enumerate(woken)]
+    assert (Sign.TURNS in doing(tuple(looks)).signs) is works
+
+
 def test_one_line_is_said_and_two_are_a_loop() -> None:
     """Many programs say what they begin, and are stuck in it; one that tries again says so."""
     looks = (ProcessLook(float(at), said=said) for at, said in enumerate((0, 20, 20, 45, 45)))

@@ -92,8 +92,8 @@ def explain_cycle(situation: Situation, root: Root) -> Claim:
     """Explain ranks that wait for each other in a circle."""
     nodes = np.r_[np.asarray(root.ranks), situation.graph.n_ranks + np.asarray(root.waiting_calls)]
     distance = situation.graph.reaching(nodes.astype(np.int64))
-    ranks, call = situation.named(root.ranks), root.waiting_calls[0]
-    about = _circle(situation, root)
+    ranks, broken = situation.named(root.ranks), _breaking(situation, root)
+    about, call = _circle(situation, root, broken), _call_of(situation, root, broken)
     collective = any(each < situation.heads.n_collective for each in root.waiting_calls)
     rows = situation.heads.row[np.asarray(root.ranks, np.int64)]
     return Claim(
@@ -111,7 +111,14 @@ def explain_cycle(situation: Situation, root: Root) -> Claim:
     )
 
 
-def _circle(situation: Situation, root: Root) -> Circle:
+def _call_of(situation: Situation, root: Root, broken: Sequence[int]) -> int:
+    """The first call of a circle in which others wait for the rank that breaks it, if one does."""
+    inside = _inside(situation, root)
+    for_it = set(inside.waiting_call[np.isin(inside.rank, broken)].tolist())
+    return next((each for each in root.waiting_calls if each in for_it), root.waiting_calls[0])
+
+
+def _circle(situation: Situation, root: Root, broken: Sequence[int]) -> Circle:
     kinds = _inside(situation, root).kind
     crossed = bool(len(kinds) and (kinds == Edge.QUEUED).all())
     return Circle(
@@ -119,7 +126,7 @@ def _circle(situation: Situation, root: Root) -> Circle:
         n_calls=len(root.waiting_calls),
         n_groups=len({int(situation.heads.channel[call]) for call in root.waiting_calls}),
         crossed=crossed,
-        breaking=situation.named(_breaking(situation, root)),
+        breaking=situation.named(broken),
         at_once=_at_once(situation, root) if crossed else (),
     )
 
