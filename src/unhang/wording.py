@@ -132,7 +132,7 @@ def _read_range(part: str) -> range:
         if first <= last <= MAX_RANK and step:
             return range(first, last + 1, step)
     raise UsageError(
-        f"'{printable(part, 40)}' is no rank and no range of ranks",
+        f"'{printable(part, 40)}' is neither a rank nor a range of ranks",
         "Write ranks like 0-3,7 or 0-56:8 (every eighth).",
     )
 

@@ -20,12 +20,12 @@ from kube_api import kube_api
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        (["--hosts=-oProxyCommand=reboot"], 2, "is no host"),
+        (["--hosts=-oProxyCommand=reboot"], 2, "is not a host"),
         (["--hostfile", "/no/such/file"], 3, "cannot be read"),
-        (["--resume", "/no/such/case"], 3, "is no case of unhang collect"),
+        (["--resume", "/no/such/case"], 3, "is not a case of unhang collect"),
         (["--only", "dumps,music"], 2, "--only knows no 'music'"),
-        (["--slurm", "x"], 2, "no job id"),
-        (["--node-timeout", "0"], 2, "is no time"),
+        (["--slurm", "x"], 2, "not a job id"),
+        (["--node-timeout", "0"], 2, "is not a time"),
     ],
 )
 def test_bad_input_is_answered_in_a_sentence(

@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
     from rich.console import Console
 
     if not 0 < args.every < 3600:  # noqa: PLR2004 - an hour
-        raise UsageError(f"--every {args.every:g} is no number of seconds between 0 and 3600")
+        raise UsageError(f"--every {args.every:g} is not a number of seconds between 0 and 3600")
     console = Console(no_color=args.no_color or None, width=args.width, highlight=False)
     view = _View(args.paths or [CASES], args.job)
     if args.once or not (sys.stdin.isatty() and sys.stdout.isatty()):

@@ -172,7 +172,9 @@ def cases_in(paths: Iterable[Path]) -> list[Path]:
     found: dict[Path, float] = {}
     for path in paths:
         if not path.is_dir():
-            raise InputError(f"{path} is no directory", "Name cases, or the directory they are in.")
+            raise InputError(
+                f"{path} is not a directory", "Name cases, or the directory they are in."
+            )
         inside = list(_below(path))
         lone = _is_one(path) or (not inside and any(path.iterdir()))
         for each in [path] if lone else inside:

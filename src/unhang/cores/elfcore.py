@@ -85,7 +85,7 @@ def read_facts(path: Path) -> CoreFacts:
         with open_regular(path) as file:
             elf = ELFFile(file)
             if elf.header.e_type != "ET_CORE":
-                raise InputError(f"{path} is no core file", "Give the core, not the program.")
+                raise InputError(f"{path} is not a core file", "Give the core, not the program.")
             return _facts(elf, file)
     except (ELFError, ConstructError, OSError, struct.error, ValueError, KeyError) as error:
         raise InputError(

@@ -51,7 +51,7 @@ def find_cores(path: Path, without: Collection[Path] = ()) -> list[Path]:
             )
         return found
     if not is_core(path):
-        raise InputError(f"{path} is no core file", "Give the core, not the program or a log.")
+        raise InputError(f"{path} is not a core file", "Give the core, not the program or a log.")
     return [path]
 
 

@@ -176,7 +176,7 @@ def _findings(items: list[Any], source: str, notes: list[Note]) -> tuple[Finding
 def _json(path: Path) -> Any:  # noqa: ANN401 - whatever is in it
     try:
         if not path.is_file():
-            raise _MisfitError("is no file" if path.exists() else "does not exist")
+            raise _MisfitError("is not a file" if path.exists() else "does not exist")
         with open_regular(path) as stream:
             data = stream.read(MAX_BYTES + 1)
     except OSError as error:

@@ -70,7 +70,7 @@ def _number(env: Mapping[str, str], name: str, default: int, most: int, problems
         return default
     if text.isascii() and text.isdigit() and 1 <= int(text) <= most:
         return int(text)
-    problems.append(f"{name}={text[:40]!r} is no number from 1 to {most}: taken as {default}")
+    problems.append(f"{name}={text[:40]!r} is not a number from 1 to {most}: taken as {default}")
     return default
 
 

@@ -72,7 +72,9 @@ def read_traces(
         InputError: If the directory does not exist or holds no trace.
     """
     if not folder.is_dir():
-        raise InputError(f"{folder} is no directory", "Give the directory that unhang trace wrote.")
+        raise InputError(
+            f"{folder} is not a directory", "Give the directory that unhang trace wrote."
+        )
     found: dict[int, dict[int, tuple[ProcessTrace, list[CallEvent]]]] = {}
     notes: list[Note] = []
     for path in sorted(folder.iterdir()):

@@ -108,4 +108,4 @@ def test_a_history_that_is_not_there_is_an_error(
     """It was named: nothing found there would look like nothing that came before."""
     gone = tmp_path / "gone"
     assert main(["diagnose", str(tmp_path), "--history", str(gone)]) == 2
-    assert "is no directory" in capsys.readouterr().err
+    assert "is not a directory" in capsys.readouterr().err

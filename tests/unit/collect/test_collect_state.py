@@ -22,5 +22,5 @@ def test_a_state_that_is_none_is_said(tmp_path: Path, state: bytes) -> None:
 def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     """The case may be a stranger's."""
     os.mkfifo(tmp_path / "collect.json")
-    with pytest.raises(InputError, match="is no case of unhang collect"):
+    with pytest.raises(InputError, match="is not a case of unhang collect"):
         _read_state(tmp_path)

@@ -119,7 +119,7 @@ def _redact(case: Path, args: argparse.Namespace) -> int:
     from unhang.wording import printable
 
     if not case.is_dir():
-        raise InputError(f"{case} is no directory", "Name a case directory.")
+        raise InputError(f"{case} is not a directory", "Name a case directory.")
     if args.resume or is_chosen(args):
         raise UsageError("--redact copies an existing case", "Collect first, then redact.")
     redactor = Redactor()
@@ -183,7 +183,7 @@ def _read_state(case: Path) -> dict[str, Any]:
         known = isinstance(state["options"], dict) and isinstance(state["nodes"], list)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(
-            f"{case} is no case of unhang collect", "Name a case directory that it made."
+            f"{case} is not a case of unhang collect", "Name a case directory that it made."
         ) from error
     if not known:
         raise InputError(f"{case / _STATE} is damaged", "Collect again.")

@@ -124,7 +124,7 @@ def look_options(args: argparse.Namespace) -> LookOptions:
 
 def _directory(path: Path) -> Path:
     if not path.is_dir():
-        raise UsageError(f"--history {path} is no directory", "Name one in which cases lie.")
+        raise UsageError(f"--history {path} is not a directory", "Name one in which cases lie.")
     return path
 
 

@@ -196,7 +196,7 @@ def _parts(args: argparse.Namespace) -> tuple[str, ...]:
         least = 0 if name == "isolate" else 0.001
         if not math.isfinite(value) or value < least:
             raise UsageError(
-                f"--{name.replace('_', '-')} {value:g} is no time", "Seconds, above 0."
+                f"--{name.replace('_', '-')} {value:g} is not a time", "Seconds, above 0."
             )
     return tuple(dict.fromkeys(args.parts))
 
@@ -205,7 +205,7 @@ def _ports(text: str) -> tuple[int, ...]:
     first, _, last = text.partition("-")
     numbers = (first, last) if last else (first,)
     if not all(number.isascii() and number.isdigit() and len(number) < 6 for number in numbers):  # noqa: PLR2004 - five digits
-        raise UsageError(f"--ports {text!r} is no range", "For example: --ports 29500-29510")
+        raise UsageError(f"--ports {text!r} is not a range", "For example: --ports 29500-29510")
     ports = range(int(first), int(last or first) + 1)
     if not ports or ports.start < 1 or ports.stop > MAX_PORT + 1 or len(ports) > 64:  # noqa: PLR2004 - enough for any job
         raise UsageError(f"--ports {text!r} is empty or too large", "At most 64 ports, 1 to 65535.")

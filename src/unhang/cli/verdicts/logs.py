@@ -99,7 +99,7 @@ def _check(args: argparse.Namespace) -> None:
             "Save it to a file first.",
         )
     if args.rank is not None and args.rank < 0:
-        raise UsageError(f"--rank {args.rank} is no rank", "Ranks begin at 0.")
+        raise UsageError(f"--rank {args.rank} is not a rank", "Ranks begin at 0.")
     view = _view(args)
     if view and (args.format or args.output or args.case or args.baseline):
         raise UsageError(

@@ -105,7 +105,7 @@ def _check(args: argparse.Namespace) -> None:
     """What can be said without torch."""
     name = args.target.rpartition(":")[0]
     if not name or not Path(name).is_file():
-        raise InputError(f"{name or args.target!r} is no file", "Give FILE.py:FUNCTION.")
+        raise InputError(f"{name or args.target!r} is not a file", "Give FILE.py:FUNCTION.")
     if args.across_ranks:
         if "RANK" not in os.environ:
             raise UsageError(
