@@ -183,7 +183,7 @@ def test_a_rank_that_never_comes_to_mpiruns_job() -> None:
     assert done.returncode == 1, done.stderr
     report = json.JSONDecoder().raw_decode(done.stdout[done.stdout.index("{") :])[0]
     assert causes(report) == [("UH860", [2], [])]
-    assert "2 other ranks came" in str(report["findings"])
+    assert "2 other ranks arrived" in str(report["findings"])
 
 
 def test_torchrun_starts_it_as_a_job() -> None:

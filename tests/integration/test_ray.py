@@ -229,6 +229,9 @@ def test_each_node_reads_what_it_alone_has(place: Place, captures: list[Path]) -
     done = place.diagnose(place.local, "--format", "json")
     told, plain = json.loads(done.stdout), unhang("diagnose", captures[1], "--format", "json")
     whole = json.loads(plain.stdout)
+    hosts = {subject.pop("host") for subject in told["decision"]["subjects"]}
+    assert hosts < {rank["host"] for rank in told["ranks"]}
+    assert {subject.pop("host") for subject in whole["decision"]["subjects"]} == {None}
     for key in ("status", "summary", "job", "findings", "decision"):
         assert told[key] == whole[key], key
     assert len({rank["host"] for rank in told["ranks"]}) == 2
