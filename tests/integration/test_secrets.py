@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import stat
 import subprocess
@@ -188,9 +189,11 @@ def test_nothing_unknown_is_in_a_redacted_copy(case: Path, tmp_path: Path) -> No
     assert done.returncode == 0, done.stderr
     assert leaks(copy, PLANTED) + leaks(copy, UNKNOWN) == []
     assert stat.S_IMODE(copy.stat().st_mode) == 0o700
+    kept = tmp_path / "kept"  # No copy has rings of last calls: their names are in machine words.
+    shutil.copytree(case, kept, ignore=shutil.ignore_patterns("calls"))
     before, after = (
         json.loads(unhang(tmp_path, "diagnose", str(root), "--format", "json").stdout)
-        for root in (case, copy)
+        for root in (kept, copy)
     )
     assert before["findings"][0]["code"] == after["findings"][0]["code"]
     assert sorted(f["code"] for f in before["findings"]) == sorted(

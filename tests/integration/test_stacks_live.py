@@ -190,7 +190,7 @@ def test_partial_trees_merge_to_the_whole(shown: tuple[str, Path], tmp_path: Pat
         (["--samples", "0"], 2, "--samples 0 is out of bounds", "1 to 100"),
         (["--job", "no-such-job"], 3, "no rank of job no-such-job runs here", "There are:"),
         (["/no/such/file"], 3, "/no/such/file does not exist", "saved stacks"),
-        ([str(PROGRAM)], 3, "no stacks were found", "py-spy"),
+        ([str(PROGRAM)], 3, "found no stacks", "py-spy"),
         (["--native", "x", "--pid", "1"], 2, "PATH is for saved stacks", "one or the other"),
     ],
 )
