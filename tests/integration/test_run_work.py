@@ -125,7 +125,7 @@ def test_all_but_one_that_pause_are_late_and_end_no_job(tmp_path: Path) -> None:
 
 def test_a_server_without_requests_is_idle(tmp_path: Path) -> None:
     """Its peers have always waited for rank 0 there: it is told low, and the job is not ended."""
-    spared = "who is waited for may have nothing to do"
+    spared = "the awaited rank may have nothing to do"
     outcome = launch_and_tell(tmp_path, "serves", "go-on", spared=spared)
     assert outcome.code == 0, outcome.said
     assert "ending the job" not in outcome.said

@@ -233,9 +233,12 @@ def _marked(situation: Situation, report: Report, kin: Sequence[int]) -> _Mark |
     ranks = {rank for ref, own in _refs(first) if ref == first.group for rank in own}
     ranks = ranks or {*first.culprits, *first.victims}  # all sides are in other calls by now
     waiting = [int(situation.heads.channel[c]) for c in call_of_verdict(situation, report)]
-    meant = [evidence.group_of(channel) for channel in waiting] or [
-        at for at, group in enumerate(evidence.case.groups) if _is_meant(group, first.group, ranks)
-    ]
+    groups = list(enumerate(evidence.case.groups))
+    own = [at for at, each in groups if _is_meant(each, first.group, set(first.culprits))]
+    others = [at for at, each in groups if _is_meant(each, first.group, ranks)]
+    meant = [evidence.group_of(channel) for channel in waiting]
+    # Of groups of one name the culprit's is meant: in the others it never makes the call.
+    meant = [at for at in meant if at in own] or own or meant or others
     return _Mark(Turn(kin[meant[0]], p2p=False, number=first.seq), meant[0]) if meant else None
 
 
