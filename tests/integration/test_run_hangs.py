@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -188,6 +189,8 @@ def test_ranks_without_a_recorder_are_watched_and_sampled_from_outside(tmp_path:
     """`python -I` skips the hook: that is said, and stacks alone lead to the culprit."""
     isolated = (sys.executable, "-I")
     outcome = launch(tmp_path, "loader", *kill(), ranks=2, torchrun=True, python=isolated)
+    # Imports of 4 s ago may still count as work, on a busy machine: that makes a case of its own.
+    outcome = replace(outcome, cases=outcome.cases[-1:])
     assert "no recorder in ranks 0-1: python -I skips the startup hook" in outcome.said
     assert "whose calls are not seen, make no progress" in outcome.said
     assert outcome.cause["culprits"] == [1], outcome.said
