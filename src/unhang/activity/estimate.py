@@ -193,7 +193,9 @@ def _has_stopped(series: Series) -> bool:
     """Whether what it did in the window was a burst, as imports are, and it has rested ever since.
 
     It rests for longer than a slow poll does, and than retries would, which wait twice as long each
-    time.
+    time. Of the recorded programs that work between rests the longest rest was 3.7 s, 1.5 times
+    the longest before it; ranks that slept after they had imported torch had rested for 8.8 and
+    13.1 s when they were judged, and not before.
     """
     quiet = series.quiet
     rests_s = quiet[-1].time_s - quiet[0].time_s if quiet else 0.0

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from unhang.cli.shared.case_paths import CASES
 from unhang.cli.shared.output import EXIT_HEALTHY, EXIT_PROBLEM
 from unhang.errors import NoEvidenceError, UsageError
+from unhang.wording import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -33,6 +34,7 @@ unhang top --job train
 unhang top --once
 unhang top /shared/unhang-cases --every 5"""
 
+_ALL = "'unhang top' shows all jobs that run here."
 _HINT = "Start the job with 'unhang run -- CMD…', or call unhang.arm() in the script."
 
 
@@ -74,14 +76,18 @@ class _View:
         from unhang.serve.past import Verdicts
 
         self._looker, self._trends, self._cases = Looker(job), Trends(), Verdicts(paths)
+        self.wanted = job
+        self._lived: set[str] = set()
         self._told: dict[str, int] = {}
         self._past: dict[str, Past] = {}
         self.jobs: Sequence[JobNow] = ()
         self.chosen = 0
 
     def look(self) -> None:
-        """Once more at ranks and cases."""
-        self.jobs = self._looker.look()
+        """Once more at ranks and cases; of jobs that ended before the first look at none."""
+        jobs = self._looker.look()
+        self._lived |= {job.job for job in jobs if any(rank.alive for rank in job.ranks)}
+        self.jobs = [job for job in jobs if job.job in self._lived or job.job == self.wanted]
         self._trends.add(self.jobs)
         for _, past in self._cases.since(self._told, self.jobs):
             self._past[past.job_id] = past
@@ -107,13 +113,14 @@ def _once(view: _View, console: Console, every_s: float) -> int:
     """Print a frame of each job.
 
     Raises:
-        NoEvidenceError: No armed rank runs here.
+        NoEvidenceError: No armed rank runs here, or none of the job that was asked for.
     """
     from unhang.serve.frame import Screen
 
     view.look()
     if not view.jobs:
-        raise NoEvidenceError("no armed rank runs here", _HINT)
+        of_it = f" of job {printable(view.wanted)!r}" if view.wanted else ""
+        raise NoEvidenceError(f"no armed rank{of_it} runs here", _ALL if view.wanted else _HINT)
     time.sleep(every_s)
     view.look()
     window = Screen(console.width, 0, ascii=not _is_unicode())

@@ -59,6 +59,26 @@ def test_a_burst_before_a_long_rest_is_no_work(rest: int, *, works: bool) -> Non
     assert (Sign.TURNS in doing(tuple(looks)).signs) is works
 
 
+IMPORTED = (
+    (0.0, "R", 0.0, 0, 0, 0), (0.708, "R", 0.219, 0, 2488885, 765),
+    (7.599, "R", 0.894, 0, 16957081, 765), (10.647, "R", 1.204, 1, 17307719, 765),
+    (11.92, "R", 1.394, 3, 17666123, 772), (13.617, "S", 1.394, 3, 17666123, 772),
+    (16.409, "S", 1.394, 3, 17666123, 772), (18.928, "S", 1.394, 3, 17666123, 772),
+    (20.104, "S", 1.394, 3, 17666123, 772), (20.736, "S", 1.394, 3, 17666123, 772),
+)  # fmt: skip
+"""Looks that were recorded on a busy machine: a rank imports torch, prints, and sleeps 600 s."""
+
+
+def test_a_rank_that_sleeps_since_its_imports_does_not_work() -> None:
+    """It did: what it printed and computed is still in the window."""
+    looks = tuple(
+        ProcessLook(time_s, state, ran_s=ran_s, woken=woken, moved=moved, said=said)
+        for time_s, state, ran_s, woken, moved, said in IMPORTED
+    )
+    assert doing(looks[:6], "sleep").doing is Doing.WORKING
+    assert doing(looks, "sleep").signs == ()
+
+
 def test_one_line_is_said_and_two_are_a_loop() -> None:
     """Many programs say what they begin, and are stuck in it; one that tries again says so."""
     looks = (ProcessLook(float(at), said=said) for at, said in enumerate((0, 20, 20, 45, 45)))

@@ -330,7 +330,7 @@ def test_who_stands_elsewhere_is_named_where_dumps_have_everybody_in_the_call(
         "Sources disagree: the dumps show all members in all_reduce #2, "
         "the stacks only ranks 0-1,3."
     )
-    assert "nobody is named" not in " ".join(report.findings[0].evidence)
+    assert "no rank is named" not in " ".join(report.findings[0].evidence)
     assert [s.ranks for s in report.findings[0].sites if s.role == "culprit"] == [(2,)]
 
 

@@ -142,6 +142,22 @@ def test_without_a_rank_it_says_what_helps(
     monkeypatch.setattr(now.Looker, "look", lambda _: [])
     assert main(["top", "--once", str(tmp_path)]) == 3
     assert "unhang run" in capsys.readouterr().err
+    assert main(["top", "--once", "--job", "other", str(tmp_path)]) == 3
+    assert "no armed rank of job 'other' runs here" in capsys.readouterr().err
+
+
+def test_a_job_that_ended_before_is_not_shown(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its marks may lie there for days; one that ends meanwhile, or is asked for, is shown."""
+    gone = job(rank(0, alive=False), name="old")
+    looks = iter([[gone, job(rank(0))], [gone, job(rank(0, alive=False))], [gone], [gone]])
+    monkeypatch.setattr(now.Looker, "look", lambda _: next(looks))
+    assert main(["top", "--once", "--every", "0.01", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert ("job train" in out, "job old" in out) == (True, False)
+    assert main(["top", "--once", "--every", "0.01", "--job", "old", str(tmp_path)]) == 0
+    assert "job old" in capsys.readouterr().out
 
 
 def test_a_terminal_is_as_it_was_after_q(tmp_path: Path) -> None:

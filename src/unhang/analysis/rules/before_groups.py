@@ -206,7 +206,7 @@ def _verdict_of_half_made(about: HalfMade, claim: Claim) -> Words:  # noqa: ARG0
     return Words(
         f"All {about.size:,} ranks have come to init_process_group; {rank_phrase(about.out)} "
         f"{verb} come out of it, and {rank_phrase(about.inside)} {still} not.",
-        ("Nobody is missing: what has not come about is the connections of the group.",),
+        ("All ranks are there; the connections of the group were not established.",),
         (
             "Addresses of an attempt before, in a store that outlives it: a restart may do.",
             "A firewall, or an address that the others do not reach: unhang doctor net.",

@@ -202,7 +202,7 @@ def _roots(about: MembersDisagree, roots: tuple[int, ...], claim: Claim) -> Word
     before = (
         f"In earlier calls of this line {rank_phrase(claim.culprits)} always had the other role."
         if about.majority
-        else "No earlier calls of this line tell who is wrong, so nobody is blamed."
+        else "No earlier calls of this line tell who is wrong, so no rank is blamed."
     )
     return Words(
         f"Members disagree about the root of {about.call}: {who} its root.",

@@ -221,7 +221,7 @@ def _verdict_of_not_moving(about: NotMoving, claim: Claim) -> Words:
         (
             *_started(about),
             _nobody_missing(about, named=bool(claim.culprits)),
-            *(f"Also stuck with everybody in it: {call}." for call in about.others),
+            *(f"Also stuck with all members in it: {call}." for call in about.others),
         ),
         alternatives=(
             *((_OTHER_TAGS,) if about.tags_unknown else ()),
@@ -258,8 +258,8 @@ def _told_standstill(about: NotMoving) -> str:
 
 def _nobody_missing(about: NotMoving, *, named: bool) -> str:
     if about.out or named:
-        return f"Nobody is missing from it: all {about.size} members have called it."
-    return "Nobody is missing from it, so that nobody is named."
+        return f"No rank is missing from it: all {about.size} members have called it."
+    return "No rank is missing from it, so no rank is named."
 
 
 def _started(about: NotMoving) -> tuple[str, ...]:

@@ -113,7 +113,7 @@ def _verdict_of_told_apart(about: ToldApart, claim: Claim) -> Words:
 
 @words_for(RankTwice)
 def _verdict_of_rank_twice(about: RankTwice, claim: Claim) -> Words:  # noqa: ARG001
-    nobody = f", and nobody is {rank_phrase(about.nobody)}" if about.nobody else ""
+    nobody = f", and no process is {rank_phrase(about.nobody)}" if about.nobody else ""
     pids = " and ".join(f"pid {pid}" for pid in about.pids)
     return Words(
         f"Two processes say that they are rank {about.rank}{nobody}, so that the others wait.",
