@@ -5,138 +5,21 @@ from __future__ import annotations
 import contextlib
 import gc
 import math
-import os
 import random
 import sys
 import threading
 import time
 import weakref
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from types import SimpleNamespace
 
 import pytest
+from stand_ins import Group, Tensor, Work
 
 from unhang.record.calls import groups, quick, wrap
 from unhang.record.calls.recorder import Recorder, is_timeout
-from unhang.record.calls.ring import Ring, RingEntry
-from unhang.record.contact.beat import Beat
+from unhang.record.calls.ring import RingEntry
 from unhang.record.contact.heartbeat import CALL_SLOTS, Word
-from unhang.record.contact.latest import RECORD_WORDS, RECORDS, RING_START, Flag, Item
-from unhang.record.process import ArmedProcess
-from unhang.record.settings import Settings
-
-
-@dataclass
-class Tensor:
-    """What the recorder looks at in a tensor."""
-
-    shape: tuple[int, ...] = (2, 3)
-    dtype: str = "torch.float32"
-    is_cpu: bool = True
-    device: SimpleNamespace = field(default_factory=lambda: SimpleNamespace(type="cpu"))
-
-    def numel(self) -> int:
-        """How many elements it has."""
-        return math.prod(self.shape)
-
-
-class Work:
-    """Ends well, or raises what it is given."""
-
-    def __init__(self, error: BaseException | None = None) -> None:
-        self.error = error
-
-    def wait(self, timeout: float = 0) -> str:
-        """Wait for the call."""
-        if self.error is not None:
-            raise self.error
-        return f"waited {timeout}"
-
-    def is_completed(self) -> bool:
-        """Whether it has ended: as Gloo's, only a wait tells."""
-        return False
-
-
-class Group:
-    """A process group that gives out prepared Works."""
-
-    def __init__(self, name: str = "gloo") -> None:
-        self.backend, self.next, self.calls = name, Work(), 0
-        self.refuses: Exception | None = None
-        self.group_name, self.group_desc = "7", "pp"
-
-    def name(self) -> str:
-        """Name of the backend."""
-        return self.backend
-
-    def rank(self) -> int:
-        """Rank in the group."""
-        return 2
-
-    def _get_sequence_number_for_group(self) -> int:
-        return self.calls
-
-    def allreduce(self, tensors: list[Tensor], opts: object = None) -> Work:
-        """A collective."""
-        del tensors, opts
-        self.calls += 1
-        return self.next
-
-    def broadcast(self, tensors: list[Tensor], opts: object) -> Work:
-        """A collective with a root."""
-        return self.allreduce(tensors, opts)
-
-    def send(self, tensors: list[Tensor], dst: int, tag: int) -> Work:
-        """A send."""
-        del tensors, dst, tag
-        if self.refuses is not None:
-            raise self.refuses
-        self.calls += 1
-        return self.next
-
-    def recv_anysource(self, tensors: list[Tensor], tag: int) -> Work:
-        """A receive from anybody."""
-        del tensors, tag
-        return self.next
-
-    def monitored_barrier(self, timeout: object = None) -> None:
-        """A barrier that says who is missing."""
-        if timeout == "bad":
-            raise RuntimeError("Ranks 2 failed to pass monitoredBarrier in 4000 ms")
-
-
-def _those_of_old(group: Group) -> frozenset[str]:
-    """The backends that record themselves in every torch."""
-    return frozenset({"gloo", "nccl"}.intersection(groups.backends_of(group).values()))
-
-
-def needs_library() -> None:
-    """Skip where there is no compiled library: Python 3.10, or no cargo."""
-    if quick.found() is None:
-        pytest.skip("no compiled recorder here")
-
-
-@pytest.fixture(params=["compiled", "python"])
-def recorder(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorder]:
-    """The stand-ins wrapped, reporting to a recorder of this test."""
-    compiled = request.param == "compiled"
-    if compiled:
-        needs_library()
-    monkeypatch.setattr(wrap, "ORIGINALS", {})
-    monkeypatch.setattr(groups, "recorded_by_torch", _those_of_old)
-    kept = [{**vars(owner)} for owner in (Group, Work)]
-    state = ArmedProcess(Settings(), os.getpid(), Beat(None, pid=1, start_ticks=1), Ring(10))
-    made = Recorder(state)
-    wrap.install(Group, Work, Tensor, compiled=compiled)
-    wrap.attach(made)
-    yield made
-    wrap.detach()
-    groups.forget_channels()
-    for owner, before in zip((Group, Work), kept, strict=True):
-        for name, value in before.items():
-            if callable(value) and not name.startswith("__"):
-                setattr(owner, name, value)
 
 
 def is_quick(entry: RingEntry) -> bool:
@@ -545,92 +428,3 @@ def test_many_threads_at_once_lose_nothing(recorder: Recorder) -> None:
     assert [entry.number for entry in entries(recorder)] == list(range(2990, 3000))
     assert not recorder.pending()
     assert recorder.state.failures.texts() == ()
-
-
-def records(recorder: Recorder) -> list[list[int]]:
-    """The ring of last calls: number, sequence, exchanges, peer, tag, flags, elements; ended."""
-    words, found = recorder.beat.words, []
-    items = (Item.NUMBER, Item.GROUP, Item.SEQ, Item.P2P_SEQ, Item.PEER, Item.TAG, Item.FLAGS,
-             Item.INPUTS, Item.OUTPUTS)  # fmt: skip
-    for number in range(1, words[Word.CALLS] + 1):
-        at = RING_START // 8 + number % RECORDS * RECORD_WORDS
-        ended = int(words[at + Item.ENDED_NS] >= words[at + Item.BEGUN_NS] > 0)
-        found.append([*(words[at + item] for item in items), ended])
-    return found
-
-
-def test_the_ring_of_last_calls_says_what_each_was_given(recorder: Recorder) -> None:
-    """Before the call is made: it may never come back. Both ways say the same."""
-    group = Group()
-    for _ in range(3):
-        group.next = Work()
-        group.allreduce([Tensor()]).wait()
-        group.broadcast([Tensor((7,))], SimpleNamespace(rootRank=1))
-        group.next = Work()
-        group.send([Tensor((4,))], 3, 9).wait()
-    assert recorder.state.failures.texts() == ()
-    one = int(Flag.AWAITED)
-    expected = []
-    for step in range(3):
-        first, seq = 4 * step, 3 * step
-        expected += [
-            [first + 1, 1, seq + 1, step, -1, -1, one, 6, 6, 1],
-            [first + 2, 1, seq + 2, step, 1, -1, 0, 7, 7, 0],
-            [first + 3, 1, seq + 2, step, -1, -1, 0, 7, 7, 0],  # which the stand-in is made of
-            [first + 4, 1, -1, step + 1, 3, 9, one | Flag.EXCHANGE, 4, 4, 1],
-        ]
-    assert records(recorder) == expected
-
-
-def test_what_fails_is_told_in_the_ring_of_last_calls(recorder: Recorder) -> None:
-    """A call that torch refuses, and one whose wait raises."""
-    group, flags = Group(), []
-    for _ in range(3):
-        group.next, group.refuses = Work(RuntimeError("no")), None
-        with contextlib.suppress(RuntimeError):
-            group.allreduce([Tensor()]).wait()
-        group.refuses = RuntimeError("no")
-        with contextlib.suppress(RuntimeError):
-            group.send([Tensor()], 3, 9)
-        flags.append([(row[6], row[-1]) for row in records(recorder)[-2:]])
-    both = [(Flag.AWAITED | Flag.FAILED, 1), (Flag.EXCHANGE | Flag.FAILED, 1)]
-    assert flags == [both] * 3
-
-
-def test_the_ring_of_last_calls_keeps_the_newest(recorder: Recorder) -> None:
-    """And finds each again by its Work, in whatever order they are waited for."""
-    group, works = Group(), []
-    for number in range(RECORDS + 3):
-        group.next = Work()
-        works.append(group.send([Tensor()], 3, number))
-    for work in works:
-        work.wait()
-    kept = records(recorder)[3:]
-    assert [(row[0], row[5], row[-1]) for row in kept] == [
-        (number + 1, number, 1) for number in range(3, RECORDS + 3)
-    ]
-
-
-def test_a_group_whose_count_is_as_expected_is_asked_less_often(recorder: Recorder) -> None:
-    """And again for every call once C++ has made others in between."""
-    group, asked = Group(), []
-    ask = Group._get_sequence_number_for_group
-
-    def counted(self: Group) -> int:
-        asked.append(self.calls + 1)
-        return ask(self)
-
-    Group._get_sequence_number_for_group = counted  # type: ignore[method-assign]
-    for step in range(40):
-        group.next = Work()
-        group.calls += 5 * (step == 30)
-        if step == 20:
-            group.send([Tensor()], 3, 9).wait()
-        else:
-            group.allreduce([Tensor()]).wait()
-    Group._get_sequence_number_for_group = ask  # type: ignore[method-assign]
-    assert asked == [1, 2, 3, 4, 5, 6, 7, 8, 9, 17, 26, *range(39, 46)][: len(asked)]
-    told = [(row[2], bool(row[6] & Flag.ASSUMED)) for row in records(recorder)]
-    assert [seq for seq, _ in told[:20]] == list(range(1, 21))
-    assert [seq for seq, assumed in told if not assumed and seq > 0] == asked
-    assert told[-1] == (45, False)

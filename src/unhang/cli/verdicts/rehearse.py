@@ -82,5 +82,7 @@ def _sizes(text: str | None) -> list[int | None]:
     if text is None:
         return [None]
     if not all(part.isascii() and part.isdecimal() and int(part) for part in text.split(",")):
-        raise UsageError(f"--ranks {text} is out of range", "For example: --ranks 8,64,1024")
+        raise UsageError(
+            f"--ranks {text!r} is not a list of numbers from 1 on", "For example: --ranks 8,64,1024"
+        )
     return [int(part) for part in text.split(",")]
