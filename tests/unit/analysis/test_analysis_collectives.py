@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from verdicts import only_cause
 
 from unhang.analysis import diagnose
 from unhang.model import DumpStatus, Frame, ProcessSample, Shape, ThreadStack
-from unhang.report import Finding, Report
 from unhang.testing import FakeJob, frames_of
 
 
@@ -19,12 +19,6 @@ def started(size: int = 4, steps: int = 5, **how: object) -> FakeJob:
     for step in range(steps):
         job.call(range(size), site=f"train.py:{10 + step} step")
     return job
-
-
-def only_cause(report: Report) -> Finding:
-    """The one cause of a report."""
-    assert len(report.causes) == 1, report.findings
-    return report.causes[0]
 
 
 @pytest.mark.parametrize(

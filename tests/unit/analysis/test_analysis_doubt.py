@@ -6,18 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from verdicts import only_cause
 
 from unhang.analysis import diagnose
 from unhang.case import Case
 from unhang.model import AskedNode, AskedState, DumpStatus, Group
-from unhang.report import Finding, Report
+from unhang.report import Report
 from unhang.testing import FakeJob, frames_of
-
-
-def only_cause(report: Report) -> Finding:
-    """The one cause of a report."""
-    assert len(report.causes) == 1, report.findings
-    return report.causes[0]
 
 
 @pytest.mark.parametrize(("age_ms", "status"), [(50, "healthy"), (5_000, "problem")])

@@ -92,7 +92,8 @@ def pair_mismatches(situation: Situation) -> list[PairMismatch]:
     found: list[PairMismatch] = []
     told: set[frozenset[int]] = set()
     sends = np.flatnonzero(pairs.sending & (pairs.waiting_call >= 0) & (pairs.counterpart >= 0))
-    for at in sends.tolist():
+    # The first is that of the lowest rank, in whatever order dumps were read.
+    for at in sends[np.argsort(pairs.owner[sends], kind="stable")].tolist():
         send, receive = int(pairs.row[at]), int(pairs.counterpart[at])
         other = pairs.at_row(receive)
         if other < 0 or pairs.waiting_call[other] < 0:
