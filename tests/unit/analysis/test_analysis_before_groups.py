@@ -90,7 +90,7 @@ def test_two_processes_with_one_rank_are_told() -> None:
     second = [replace(sample, pid=77) for sample in joining(1)]
     found = cause(joining(0), joining(1), second, joining(3))
     assert essence(found)[:3] == ("UH205", "high", (1,))
-    assert "nobody is rank 2" in found.summary
+    assert "no process is rank 2" in found.summary
 
 
 def launcher(*options: str) -> list[ProcessSample]:
