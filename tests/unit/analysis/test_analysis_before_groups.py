@@ -247,6 +247,20 @@ def test_ranks_that_make_other_groups_under_one_name() -> None:
     assert (found.code, found.culprits, found.confidence) == ("UH205", (), "medium")
 
 
+def test_who_has_made_another_group_and_called_in_it_is_the_odd_one() -> None:
+    """Its heartbeat tells of that call, its dump of the group's members."""
+    job = FakeJob(3)
+    job.call(range(3))
+    job.call([2], group=job.group([1, 2], name="1"), finished=False)
+    told = {"state": "S", "phase": "ready", "last_op": "new_group", "makes": ("1=0-2",)}
+    samples = [sample_of(rank, MESHING, sample=at, **told) for rank in (0, 1) for at in (0, 1)]
+    samples += [sample_of(2, f"{C10D}/distributed_c10d.py:3245 all_reduce < train.py:12 main",
+                          sample=at, state="S", phase="ready") for at in (0, 1)]  # fmt: skip
+    found = diagnose(job.case(samples=samples)).findings[0]
+    assert (found.code, found.culprits) == ("UH205", (2,))
+    assert [site.line for site in found.sites if site.role == "culprit"] == [12]
+
+
 @pytest.mark.parametrize(
     "makes",
     [
