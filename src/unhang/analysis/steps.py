@@ -222,7 +222,7 @@ def _beside_calls(claims: list[Claim], facts: CaseFacts) -> list[Claim]:
     ends = facts.ends
     claims = weighed([with_roots(claim, lives, book) for claim in claims], facts, early=True)
     found = (
-        *groups_apart(lives, book),
+        *groups_apart(lives, book, facts.case),
         *sizes_apart(ends, lives, book, facts.situation),
         *ended(ends, facts.missed, lives, book),
     )
