@@ -63,7 +63,7 @@ RankState: TypeAlias = Literal[
     "unknown",
 ]
 
-Action: TypeAlias = Literal["wait", "fix-code", "restart", "restart-without", "look-first"]
+Action: TypeAlias = Literal["wait", "fix-code", "restart", "restart-without", "look-first", "stop"]
 Reason: TypeAlias = Literal[
     "nothing-wrong",
     "slow",
@@ -86,6 +86,7 @@ Reason: TypeAlias = Literal[
     "unsure",
     "not-reached",
     "not-enough-evidence",
+    "comes-again",
 ]
 
 
@@ -306,7 +307,8 @@ class Decision:
 
     Attributes:
         action: wait; fix-code: the same again ends the same way; restart; restart-without
-            `subjects`; look-first: at `subjects`, before anything is decided.
+            `subjects`; look-first: at `subjects`, before anything is decided; stop: restarts have
+            ended the same way too often.
         reason: Why, as a word that never changes.
         subjects: Ranks, hosts, GPUs… that the action is about; may be empty.
         text: All of it in one sentence for people.
