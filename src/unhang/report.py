@@ -6,9 +6,10 @@ Every command that judges makes one, every renderer reads one, and `to_json` is 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import lru_cache
+from html import escape
 from typing import Any, Literal, TypeAlias
 
 from unhang.catalogue import kind_of, url_of
@@ -412,6 +413,14 @@ class Report:
     before: Before | None = None
     nodes: tuple[AskedNode, ...] = ()
 
+    def __str__(self) -> str:
+        """The verdict in a dozen lines of text, as `unhang diagnose` prints it."""
+        return SHOWN["text"](self) if "text" in SHOWN else self.summary
+
+    def _repr_html_(self) -> str:
+        """The same for a notebook."""
+        return SHOWN["html"](self) if "html" in SHOWN else escape(self.summary)
+
     @property
     def causes(self) -> tuple[Finding, ...]:
         """The findings of role cause."""
@@ -421,6 +430,10 @@ class Report:
     def culprits(self) -> tuple[int, ...]:
         """All culprit ranks of all causes, ascending, each once."""
         return tuple(sorted({rank for f in self.causes for rank in f.culprits}))
+
+
+SHOWN: dict[str, Callable[[Report], str]] = {}
+"""How a report shows itself, by form; filled by `unhang.reports`, which stands above this."""
 
 
 @dataclass(frozen=True, slots=True)
