@@ -73,6 +73,7 @@ class Doubt(Enum):
     IN_A_THREAD = 1, "an exception ended a thread of the rank, and the rank went on"
     A_LINE_ALONE = 1, "it is one message, apart from the verdict"
     HALF_SURE = 1, "the report that tells of it has medium confidence"
+    EITHER_SIDE = 2, "either side of the pair may have computed its splits wrongly"
     HAS_ENDED = 2, "{call} has ended and nothing waits: only what it computed may be wrong"
     MAKES_A_GROUP = 2, "who makes the first call of a group leaves no record until all have come"
     AGE_UNKNOWN = 2, "no time tells how long {call} has been open"
