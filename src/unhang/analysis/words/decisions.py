@@ -32,6 +32,7 @@ WHY: Final[dict[Reason, str]] = {
     "unsure": "the evidence is not enough to act on",
     "not-reached": "ranks run there that others wait for, and nothing came of it",
     "not-enough-evidence": "there is not enough evidence for a decision",
+    "comes-again": "it ended at one line for one reason each time",
 }
 """Why, after what to do and a colon."""
 
@@ -41,6 +42,7 @@ _WHAT: Final[dict[Action, str]] = {
     "restart": "Restart",
     "restart-without": "Restart without {who}",
     "look-first": "Inspect {who} first",
+    "stop": "Stop restarting the job",
 }
 
 
