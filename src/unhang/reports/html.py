@@ -130,6 +130,9 @@ def _body(report: Report, case: Case | None, picture: Picture) -> Iterator[str]:
 
 
 def _head(brief: Brief, report: Report) -> Iterator[str]:
+    blamed = report.findings[0].culprits if report.findings and report.ranks else ()
+    if blamed:
+        yield f'<a class="skip noprint" href="#rank={blamed[0]}">Go to rank {blamed[0]}</a>'
     yield f'<header><div class="bar"><span class="status {brief.status}">{brief.status}</span>'
     yield f'<span class="soft">{text_of(brief.basis)}</span>'
     yield '<button type="button" class="noprint" data-copy="ticket">Copy as ticket</button></div>'
