@@ -272,7 +272,7 @@ class Leading(Company):
             if not self._assembly.joined(hello.run, hello.host, place, time.monotonic()):
                 raise WireError("a supervisor of that name is here")
         guest.run = hello.run
-        self._dirty = True
+        self._tell(guest, self._state())  # the others hear of it with the next: they are many
 
     def _take_words(self, guest: _Guest, body: bytes) -> None:
         value = value_of(body)
@@ -315,9 +315,7 @@ class Leading(Company):
         if not self._dirty and now_s - self._state_s < STATE_S:
             return
         self._dirty, self._state_s = False, now_s
-        with self._lock:
-            incident, line, told = self._assembly.incident, self._assembly.line, self._told[1]
-        said = message(LeaderState(incident, self._asks, self._order, line))
+        said, told = self._state(), self._told[1]
         for guest in list(self._guests):
             if guest.run and guest.sealed is not None:
                 self._tell(guest, said)
@@ -326,6 +324,11 @@ class Leading(Company):
             elif now_s > guest.until_s:
                 self._drop(guest)
         self._told = self._told[0], b"" if self._told[1] is told else self._told[1]
+
+    def _state(self) -> bytes:
+        with self._lock:
+            incident, line = self._assembly.incident, self._assembly.line
+        return message(LeaderState(incident, self._asks, self._order, line))
 
     def _tell(self, guest: _Guest, body: bytes) -> None:
         if guest.sealed is None or guest not in self._guests:
@@ -366,7 +369,6 @@ class Leading(Company):
         if guest.run:
             with self._lock:
                 self._assembly.lost(guest.run, well=guest.over)
-            self._dirty = True
 
 
 def _words(body: bytes, do: str) -> object:
