@@ -339,6 +339,7 @@ class ProcessSample(ProcessState):
         told_size, rendezvous: How many ranks there are, and where they meet, as it was told.
         leftover_s: For how long the file at which they meet had been there, with something in it,
             when the run began; 0 where it was not.
+        earlier: How many attempts of torchrun have met there before, in the same store.
         last_op, last_call, last_numel, last_site: Its last call through Python: which, the how
             manieth it was, the elements of its first tensor, and where it was made
             ("/home/user/train.py:12"). Where nothing tells: "", 0, -1 and "".
@@ -384,6 +385,7 @@ class ProcessSample(ProcessState):
     told_size: int = 0
     rendezvous: str = ""
     leftover_s: int = 0
+    earlier: int = 0
     last_op: str = ""
     last_call: int = 0
     last_numel: int = -1

@@ -183,6 +183,11 @@ class Patrol:
         bad = [end for end in gone if not end.clean]
         if not bad or self._obeying() or self.current is not None:
             return
+        if self._ended_by_launcher(bad):
+            if not self.orders.quiet:
+                ranks = rank_phrase(sorted(end.member.rank for end in bad))
+                say(f"{ranks} ended by SIGTERM, as all of the launcher, which may start others")
+            return
         # Launchers end the others by SIGTERM once one has failed.
         first = min(bad, key=lambda end: end.status == _TERMINATED)
         what = What("rank-ended", f"rank {first.member.rank} {end_words(first)}")
@@ -191,6 +196,24 @@ class Patrol:
         self._ended = first.member.rank
         self.tree.let_go()
         self._conclude(incident)
+
+    def _ended_by_launcher(self, ends: Sequence[Gone]) -> bool:
+        """Whether a launcher that lives on has ended all its ranks, as for nodes that join or go.
+
+        It sends SIGTERM to all at once. Of one rank that others end, the rest live on as long as
+        the launcher is held. Nothing is lost by waiting: if the launcher fails, that is told.
+        """
+        pids = {member.pid for member in self.roster.members} | {end.member.pid for end in ends}
+        others = [self.tree.beside(end.member.pid, pids) for end in ends]
+        if None in others or any(end.status != _TERMINATED for end in ends):
+            return False
+        rest = {pid for each in others for pid in each or ()}
+        deadline = time.monotonic() + APART_S
+        while any(self.roster.note_end(pid) is None for pid in rest):
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(BEGINNING_INTERVAL_S)
+        return all(self.roster.note_end(pid) == _TERMINATED for pid in rest)
 
     def _tell_of_unarmed(self) -> None:
         """Say once of each rank that it has no recorder, or less of one, and what that means."""

@@ -79,6 +79,19 @@ def test_one_look_is_a_guess() -> None:
     assert "One look cannot tell" in report.findings[0].alternatives[0]
 
 
+@pytest.mark.parametrize("tool", ["", "heartbeat"])
+def test_a_look_without_a_stack_takes_nothing_away_from_the_look_before(tool: str) -> None:
+    """Under load a sampler returns none: what was seen a second ago stands, as one look."""
+    samples = [look(0, WAITING, 0), look(0, WAITING, 1), look(1, LOADING, 0), look(1, (), 1)]
+    if tool:
+        samples.append(look(1, WAITING, 2, tool=tool))
+    seen = diagnose(Case(samples=tuple(samples)))
+    assert essence(seen)[1:4] == ("UH101", "low", (1,))
+    assert "data.py:31" in seen.summary
+    ended = diagnose(Case(samples=(*samples, look(1, (), 3, gone=True))))
+    assert "data.py:31" not in ended.summary
+
+
 def test_a_stopped_rank_is_certain() -> None:
     """A stopped process does not come; no second look is needed for that."""
     report = verdict(WAITING, COMPUTING, WAITING, r1={"state": "T"}, looks=1)

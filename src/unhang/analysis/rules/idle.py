@@ -18,12 +18,13 @@ from unhang.analysis.claims import Claim, Doubt
 from unhang.analysis.matching.no_trace import NoTrace, no_trace_in
 from unhang.analysis.rules.telling import Words, waits, words_for
 from unhang.analysis.situation import Situation
-from unhang.analysis.state.columns import Bools, Ints, distinct
+from unhang.analysis.state.columns import Bools, Ints
 from unhang.analysis.state.index import Evidence
 from unhang.analysis.state.progress import Known
 from unhang.case import ORIGIN_TORCH
 from unhang.kinds import INSUFFICIENT_EVIDENCE, Kind, Trait
 from unhang.model import State
+from unhang.spans import distinct
 from unhang.wording import count_of, rank_phrase
 
 __all__ = ["IDLE", "idle_claim"]
@@ -145,7 +146,7 @@ def _behind_young(situation: Situation, ranks: Ints) -> Bools:
     """Of ranks that wait, those whose waiting leads to a call that has just begun."""
     begun = situation.ages.young & ~situation.ages.unpaced
     young = np.flatnonzero(begun & (situation.heads.waiting_call >= 0))
-    nodes = situation.graph.n_ranks + np.unique(situation.heads.waiting_call[young])
+    nodes = situation.graph.n_ranks + distinct(situation.heads.waiting_call[young])
     found: Bools = situation.graph.reaching(nodes)[ranks] >= 0
     return found
 

@@ -18,6 +18,7 @@ from unhang.analysis.state.columns import Ints
 from unhang.analysis.state.ops import rule_of
 from unhang.analysis.state.progress import Stage
 from unhang.kinds import Kind, Trait
+from unhang.spans import distinct
 from unhang.wording import all_of, count_of, rank_phrase
 
 __all__ = ["JOINED_NOT_PROGRESSING", "PARTLY_FINISHED", "NotMoving", "explain_joined"]
@@ -113,7 +114,7 @@ def _not_moving(situation: Situation, roots: Sequence[Root]) -> Claim:
         return len(root.ranks), -root.waiting_calls[0]
 
     calls = [c for root in sorted(roots, key=weight, reverse=True) for c in root.waiting_calls]
-    call, inside = calls[0], np.unique([rank for root in roots for rank in root.ranks])
+    call, inside = calls[0], distinct(np.asarray([rank for root in roots for rank in root.ranks]))
     nodes = situation.graph.n_ranks + np.asarray(calls, np.int64)
     about = _standstill(situation, calls)
     culprits = _left_behind(situation, call, about)
@@ -175,7 +176,7 @@ def _at_once(situation: Situation, call: int) -> tuple[str, ...]:
     """Groups in which the lowest rank of a call has calls open at once."""
     evidence, rank = situation.evidence, int(situation.heads.inside(call)[0])
     own = evidence.open_rows[evidence.owner_of(evidence.open_rows) == rank]
-    groups = np.unique(evidence.case.calls.group[own]).tolist()
+    groups = distinct(evidence.case.calls.group[own]).tolist()
     labels = tuple(evidence.case.groups[number].label for number in groups[:_MOST_SHOWN])
     return labels if len(groups) > 1 else ()
 

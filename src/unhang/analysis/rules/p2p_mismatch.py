@@ -18,6 +18,7 @@ from unhang.analysis.rules.telling import Words, words_for
 from unhang.analysis.situation import Situation
 from unhang.analysis.state.ops import elements
 from unhang.kinds import Kind, Trait
+from unhang.spans import distinct
 
 __all__ = [
     "PairMismatch",
@@ -222,7 +223,7 @@ def _out_of_habit(situation: Situation, at: int, usual: int) -> bool:
     done = own[evidence.finished[own]]
     sending = bool(pairs.sending[at])
     peers = {
-        group_peer(situation, int(name), sending=sending) for name in np.unique(calls.name[done])
+        group_peer(situation, int(name), sending=sending) for name in distinct(calls.name[done])
     }
     members = evidence.case.groups[int(calls.group[row])].members
     met = {members[peer] for peer in peers if 0 <= peer < len(members)}

@@ -14,10 +14,10 @@ from unhang.analysis.matching.roots import Root
 from unhang.analysis.matching.wait_graph import Edge
 from unhang.analysis.rules.telling import Words, begun, last_lines, subject, waits, words_for
 from unhang.analysis.situation import Situation
-from unhang.analysis.state.columns import distinct
 from unhang.analysis.state.progress import Known
 from unhang.kinds import Kind, Trait
 from unhang.report import CallSide
+from unhang.spans import distinct
 from unhang.wording import rank_phrase
 
 __all__ = ["P2P_UNMATCHED", "Unpaired", "explain_unpaired"]

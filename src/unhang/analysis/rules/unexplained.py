@@ -39,6 +39,7 @@ class Unexplained(Struct, frozen=True):
         new: Lines that a good run never wrote.
         standing: A serving engine that makes no token.
         waiters: Messages of who waited until a time-out, each with its ranks.
+        timed_out: Ranks whose watchdogs gave up a call, by any of their lines.
     """
 
     errors: tuple[LogEvent, ...]
@@ -47,6 +48,7 @@ class Unexplained(Struct, frozen=True):
     new: tuple[LogEvent, ...] = ()
     standing: LogEvent | None = None
     waiters: tuple[Message, ...] = ()
+    timed_out: tuple[int, ...] = ()
 
 
 def _unexplained(said: Said) -> Iterator[Claim]:
@@ -64,6 +66,9 @@ def _unexplained(said: Said) -> Iterator[Claim]:
         new=new,
         standing=said.standing,
         waiters=tuple(said.waiters),
+        timed_out=tuple(
+            rank for ranks in said.counters.values() for rank, c in ranks.items() if c.seq >= 0
+        ),
     )
     yield Claim(
         rests_on="logs", kind=INSUFFICIENT_EVIDENCE, about=about, doubts=(Doubt.NOBODY_NAMED,)
@@ -117,7 +122,7 @@ def _verdict_of_unexplained(about: Unexplained, claim: Claim) -> Words:  # noqa:
 def _stood(about: Unexplained) -> Words:
     """Who stood still or waited, where nothing in the logs tells for whom."""
     lines = [quoted(message.group.first) for message in about.waiters[:_MOST]]
-    ranks = sorted({rank for message in about.waiters for rank in message.ranks})
+    ranks = sorted({r for message in about.waiters for r in message.ranks} | {*about.timed_out})
     if about.standing is not None:
         said, lines = _standing(about.standing), [quoted(about.standing), *lines]
     else:

@@ -154,7 +154,7 @@ def _init(
     rank = int(os.environ["RANK"]) if rank is None or rank < 0 else rank
     size = int(os.environ["WORLD_SIZE"]) if size is None or size < 0 else size
     desk.client.rank, desk.client.joined = rank, os.getpid()
-    desk.client.tell("init", rank=rank, world=size, parent=os.getppid())
+    desk.client.tell("init", rank=rank, world=size, parent=os.getppid(), **desk.place())
     kept = {k: v for k, v in given.items() if k in ("timeout", "group_name") and v is not None}
     return real(backend, store=RehearsedStore(desk), rank=rank, world_size=size, **kept)
 

@@ -96,9 +96,9 @@ class LivingRank:
         alive: It has said that it is there: a process that only tells its end is no rank of a job
             that has started its ranks itself.
         waits: What its main thread waits for: calls, or the keys of a store.
-        place: Where it waits.
+        place: Where it waits or polls; empty where it does neither.
+        begun: Where it called init_process_group.
         asked: Groups that it called `new_group` for: members, and where.
-        polls: It asks again and again whether a call has ended, and does nothing else.
         code: Its exit code; None while it runs.
     """
 
@@ -109,7 +109,7 @@ class LivingRank:
     launcher: bool = False
     waits: str = ""
     place: Frames = ()
-    polls: bool = False
+    begun: Frames = ()
     code: int | None = None
     error: str = ""
     error_frames: Frames = ()

@@ -78,7 +78,7 @@ class Course:
         return False
 
 
-ENDING: Final = ("fix-code", "restart", "restart-without")
+ENDING: Final = ("fix-code", "restart", "restart-without", "stop")
 """Decisions after which the job as it stands is of no more use."""
 
 LETS_BE: Final = {

@@ -62,6 +62,7 @@ def told_by(rank: Collected) -> dict[str, Any]:
         "told_size": mark.told_size or mark.world_size or 0,
         "rendezvous": mark.rendezvous,
         "leftover_s": mark.leftover_s,
+        "earlier": mark.earlier,
         "went_on": rank.went_on,
     }
     if beat is not None:
