@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 EXAMPLES = """unhang rehearse -- torchrun --nproc-per-node 4 train.py
 unhang rehearse --ranks 8,64,1024 --steps 2 -- python train.py
 unhang rehearse --compare calls.json -- python train.py
-unhang rehearse -o page.html --case rehearsed -- torchrun --nproc-per-node 4 train.py"""
+unhang rehearse -o page.html --case rehearsed -- python train.py"""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
