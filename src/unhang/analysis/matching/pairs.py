@@ -27,6 +27,7 @@ from unhang.analysis.state.columns import Bools, Ints
 from unhang.analysis.state.heads import Heads
 from unhang.analysis.state.index import Evidence
 from unhang.analysis.state.progress import Known, Standing
+from unhang.spans import union
 
 __all__ = ["Pairs", "met_by_tag", "pair_edges", "pair_links", "pair_up"]
 
@@ -192,7 +193,7 @@ def _open_ended_edges(evidence: Evidence, heads: Heads, pairs: Pairs) -> Edges:
     rank: list[int] = []
     asking = pairs.waiting_call[(pairs.waiting_call >= 0) & (pairs.peer < 0) & ~pairs.sending]
     own = np.arange(heads.n_collective, len(heads))
-    for each in np.union1d(asking, own[~np.isin(own, pairs.waiting_call)]).tolist():
+    for each in union(asking, own[~np.isin(own, pairs.waiting_call)]).tolist():
         owner = int(heads.owner[each])
         sent_to_it = (pairs.peer == owner) & pairs.sending & (pairs.counterpart < 0)
         members = evidence.members(int(heads.channel[each]))

@@ -9,10 +9,11 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
-from unhang.analysis.state.columns import Bools, Ints, distinct
+from unhang.analysis.state.columns import Bools, Ints
 from unhang.analysis.state.index import Evidence
 from unhang.case import Dump
 from unhang.model import DumpStatus, State
+from unhang.spans import distinct
 
 __all__ = [
     "Segments",

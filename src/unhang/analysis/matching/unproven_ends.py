@@ -20,6 +20,7 @@ from unhang.analysis.state.columns import Bools, Ints
 from unhang.analysis.state.index import Evidence
 from unhang.analysis.state.progress import Stage, Standing
 from unhang.model import DumpStatus
+from unhang.spans import union, without
 
 __all__ = ["with_unproven_ends"]
 
@@ -36,8 +37,8 @@ def with_unproven_ends(evidence: Evidence, standing: Standing) -> Evidence:
     return replace(
         evidence,
         finished=finished,
-        open_rows=np.union1d(evidence.open_rows, unmet),
-        unproven=np.setdiff1d(rows, unmet, assume_unique=True),
+        open_rows=union(evidence.open_rows, unmet),
+        unproven=without(rows, unmet),
     )
 
 

@@ -14,10 +14,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from unhang.analysis.state.columns import Bools, Ints, distinct
+from unhang.analysis.state.columns import Bools, Ints
 from unhang.analysis.state.index import Evidence
 from unhang.analysis.state.stale import made_ns, newest_ns, written_ns
 from unhang.model import State
+from unhang.spans import distinct, without
 
 __all__ = ["all_just_called", "just_ended"]
 
@@ -75,5 +76,5 @@ def _counted_ends(evidence: Evidence, asked: Bools) -> Ints:
     dumps, groups = status.dump[differ], np.asarray(status.group[differ], np.int64)
     keys = owners[dumps] * evidence.n_channels + groups * len(evidence.backends) + backends[dumps]
     held = evidence.owner_of(opened) * evidence.n_channels + evidence.channel(opened)
-    found: Ints = np.setdiff1d(keys, held)
+    found: Ints = without(keys, held)
     return found

@@ -23,7 +23,7 @@ from unhang.analysis.state.index import Evidence
 from unhang.analysis.state.progress import NEVER, Known, Standing
 from unhang.case import Dump
 from unhang.model import Note, State
-from unhang.spans import highest, lowest
+from unhang.spans import distinct, highest, lowest, union
 
 __all__ = [
     "Moment", "behind_peers", "failed_ranks", "made_ns", "newest_ns", "same_moment", "written_ns",
@@ -70,7 +70,7 @@ def same_moment(evidence: Evidence, standing: Standing) -> Moment:
     )
     evidence, standing = _reopened(evidence, standing, least, failed)
     notes = notes or _failure_notes(reopened=bool(by_failure.any()))
-    outdated = np.unique(owner[behind[~by_failure]])
+    outdated = distinct(owner[behind[~by_failure]])
     if not len(outdated):
         return Moment(evidence, standing, outdated, notes)
     known = np.where(np.isin(owner, outdated), Known.UNKNOWN, standing.known)
@@ -183,7 +183,7 @@ def _ended_in(evidence: Evidence, standing: Standing) -> tuple[Ints, Bools]:
     np.maximum.at(furthest, channel, standing.reach)
     gave_up_there = gave_up[owner] & (standing.last_row == last_row[owner])
     least = np.full(evidence.n_channels, NEVER)
-    for each in np.unique(channel[gave_up_there & (standing.reach == furthest[channel])]).tolist():
+    for each in distinct(channel[gave_up_there & (standing.reach == furthest[channel])]).tolist():
         gloo = not evidence.truthful[each % len(evidence.backends)]
         if gloo and not np.isin(evidence.members(each), evidence.owner).all():
             least[each] = furthest[each] - 1
@@ -216,7 +216,7 @@ def _reopened(
     ]
     reopened = np.concatenate(rows) if rows else np.zeros(0, np.int64)
     finished[reopened] = False
-    opened = np.union1d(evidence.open_rows, reopened)
+    opened = union(evidence.open_rows, reopened)
     last_sync = np.where(
         touched, np.minimum(standing.last_sync, least[channel]), standing.last_sync
     )
