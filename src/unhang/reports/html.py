@@ -130,6 +130,9 @@ def _body(report: Report, case: Case | None, picture: Picture) -> Iterator[str]:
 
 
 def _head(brief: Brief, report: Report) -> Iterator[str]:
+    blamed = report.findings[0].culprits if report.findings and report.ranks else ()
+    if blamed:
+        yield f'<a class="skip noprint" href="#rank={blamed[0]}">Go to rank {blamed[0]}</a>'
     yield f'<header><div class="bar"><span class="status {brief.status}">{brief.status}</span>'
     yield f'<span class="soft">{text_of(brief.basis)}</span>'
     yield '<button type="button" class="noprint" data-copy="ticket">Copy as ticket</button></div>'
@@ -250,7 +253,7 @@ def _pictures(report: Report, picture: Picture) -> Iterator[str]:
         yield from _calls_head(picture)
         yield '<div id="calls" class="wide" tabindex="0" role="region" aria-label="Calls"></div>'
     if picture.stacks:
-        yield "<h2>Where they stand</h2>"
+        yield "<h2>Where the ranks are</h2>"
         yield '<p class="soft">Outermost frames at the top; the width shows how many ranks.</p>'
         yield '<div id="stacks" class="wide" tabindex="0" role="region" aria-label="Stacks"></div>'
     if picture.nodes:
@@ -302,7 +305,7 @@ def _calls_head(picture: Picture) -> Iterator[str]:
 def _clock_words(picture: Picture) -> str:
     heat = picture.heat
     if heat is None or not heat.clocks:
-        return "Times come from each rank's own host; their clocks could not be compared."
+        return "Times come from each rank's own host; their clocks could not be aligned."
     apart = max(heat.clocks) - min(heat.clocks)
     return (
         f"Clocks were set by calls that all finished at one moment: {apart:.1f} ms apart at most."

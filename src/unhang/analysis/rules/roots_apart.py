@@ -129,7 +129,7 @@ def _verdict_of_roots_apart(about: RootsApart, claim: Claim) -> Words:
         f"{who} {verb} {whom} in {op}: {sides}.",
         (
             f"By their heartbeats, as ranks of the group: {sides}.",
-            "A root sends to, or receives from, peers that deal with another one."
+            "The root sends to, or receives from, peers that name another root."
             if claim.culprits
             else "No side has a majority, so neither is blamed.",
         ),

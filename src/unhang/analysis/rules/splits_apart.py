@@ -169,11 +169,11 @@ def _verdict_of_part_unfit(about: PartUnfit, claim: Claim) -> Words:  # noqa: AR
     senders = rank_phrase(about.senders)
     one_of = senders if len(about.senders) == 1 else f"one of {senders}"
     return Words(
-        f"Splits of {about.op} do not fit: {one_of} sent rank {about.receiver} "
-        f"{count_of(about.sent, 'byte')}, and that expected {about.room:,}.",
+        f"Splits of {about.op} do not match: {one_of} sent rank {about.receiver} "
+        f"{count_of(about.sent, 'byte')}, and rank {about.receiver} expected {about.room:,}.",
         (
-            f"Gloo told so when it ended rank {about.receiver}, which received.",
-            "Its sizes may rightly differ by rank, so none is odd; either side may be wrong.",
+            f"Gloo reported this when it ended rank {about.receiver}, the receiver.",
+            "Sizes may rightly differ by rank, so no rank stands out; either side may be wrong.",
         ),
         actions=(
             "Print both splits before this line: what i sends to j must be what j expects from i.",
