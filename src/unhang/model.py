@@ -339,6 +339,7 @@ class ProcessSample(ProcessState):
         told_size, rendezvous: How many ranks there are, and where they meet, as it was told.
         leftover_s: For how long the file at which they meet had been there, with something in it,
             when the run began; 0 where it was not.
+        earlier: How many attempts of torchrun have met there before, in the same store.
         last_op, last_call, last_numel, last_site: Its last call through Python: which, the how
             manieth it was, the elements of its first tensor, and where it was made
             ("/home/user/train.py:12"). Where nothing tells: "", 0, -1 and "".
@@ -346,6 +347,8 @@ class ProcessSample(ProcessState):
             name and its ranks ("2=0-1").
         roots: Of its last such calls that have one: the how manieth it was, and the rank in the
             group that the data come from or go to.
+        splits: Of each of its last calls, where the newest is an all_to_all: the number in the
+            group, the members, and the elements that it sends to, and expects from, each of them.
         lost_ns: When a call of it raised because a peer was gone or late; 0 where none did.
         activity: What the program says that it does ("evaluation"), or "".
         awaits, has_set: The key of a store that it waits for, and the one that it set last; ""
@@ -384,12 +387,14 @@ class ProcessSample(ProcessState):
     told_size: int = 0
     rendezvous: str = ""
     leftover_s: int = 0
+    earlier: int = 0
     last_op: str = ""
     last_call: int = 0
     last_numel: int = -1
     last_site: str = ""
     makes: tuple[str, ...] = ()
     roots: tuple[tuple[int, int], ...] = ()
+    splits: tuple[tuple[tuple[int, ...], ...], ...] = ()
     lost_ns: int = 0
     activity: str = ""
     awaits: str = ""

@@ -97,3 +97,38 @@ def test_a_reproducer_hangs_as_the_case_did(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "1 call of 2 ranks; tried: it hangs in the same way" in done.stderr
     assert "# Hangs: torchrun --nproc-per-node 2 repro.py" in script.read_text()
+
+
+TEST = """\
+import pytest
+import torch.distributed as dist
+import torch
+
+
+@pytest.fixture
+def group():
+    dist.init_process_group("nccl")
+    yield dist.group.WORLD
+    dist.destroy_process_group()
+
+
+@pytest.mark.rehearse(ranks=2)
+@pytest.mark.parametrize("extra", [False, True], ids=["same", "extra"])
+def test_calls(group, extra):
+    total = torch.ones(2, device="cuda")
+    dist.all_reduce(total)
+    assert total[0].item() == 2
+    if extra and dist.get_rank() == 0:
+        dist.all_reduce(total)
+"""
+
+
+def test_a_marked_test_runs_on_all_ranks(tmp_path: Path) -> None:
+    """With its fixture and its parameter; pytest fails the one whose calls do not meet."""
+    (tmp_path / "test_it.py").write_text(TEST)
+    plugins = ("-p", "no:cacheprovider", "-p", "unhang.integrations.pytest_plugin")
+    command = [sys.executable, "-m", "pytest", "-q", *plugins, "--rootdir", str(tmp_path), "."]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "1 failed, 1 passed" in done.stdout, done.stdout + done.stderr
+    assert "FAILED test_it.py::test_calls[extra]" in done.stdout
+    assert "waiting    rank 0 in test_calls at test_it.py:19" in done.stdout

@@ -88,8 +88,11 @@ def _differences(referee: Referee) -> dict[int, str]:
 
 def _names_of_pairs(calls: Sequence[MadeCall]) -> dict[int, str]:
     """Of an exchange whose totals may agree: the members that give or take what others do not."""
-    names, ranks = {}, [call.process.rank for call in calls]
-    for giver, taker in unpaired(calls)[::-1]:
+    names, ranks, pairs = {}, [call.process.rank for call in calls], unpaired(calls)
+    odd = set.intersection(*map(set, pairs)) if len(pairs) > 1 else set()
+    if len(odd) == 1:  # all others say the same of the one about whom they disagree
+        pairs.sort(key=lambda pair: pair[1] in odd, reverse=True)
+    for giver, taker in pairs[::-1]:
         gives, takes = calls[giver].told["gives"][taker], calls[taker].told["takes"][giver]
         names[id(calls[taker])] = f"all_to_all(takes {takes} of rank {ranks[giver]})"
         names[id(calls[giver])] = f"all_to_all(gives {gives} to rank {ranks[taker]})"

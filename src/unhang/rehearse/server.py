@@ -151,9 +151,9 @@ class _Hall:
             return
         line.buffer += data
         while (message := decoded(line.buffer)) is not None:
-            if message["t"] != "test" and message.get("do") != "check":
-                self.heard = time.monotonic()
             self.referee.hear(line.number, message)
+            if not self.referee.asks_again(line.number):
+                self.heard = time.monotonic()
         self._answer()
 
     def _answer(self) -> None:

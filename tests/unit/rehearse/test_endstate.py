@@ -109,6 +109,17 @@ def test_an_exchange_whose_pairs_differ_is_its_ranks(tmp_path: Path) -> None:
     assert "rank 1: all_to_all(gives 6 to rank 2)" in report.summary
 
 
+def test_a_member_about_whom_all_others_disagree_is_the_odd_one(tmp_path: Path) -> None:
+    """Each gives every other as much as its own rows; those of one are fewer."""
+    ranks = Ranks(4)
+    for rank in range(4):
+        each = 3 if rank == 2 else 4
+        how = {"kind": "exchange", "op": "all_to_all", "gives": [each] * 4, "takes": [each] * 4}
+        ranks.call(rank, 7, inputs=[[4 * each]], outputs=[[4 * each]], reduction="", **how)
+    report = verdict(ranks, tmp_path / "case")
+    assert (report.causes[0].family, report.culprits) == ("disagreement", (2,))
+
+
 def test_an_exchange_whose_totals_differ_shows_in_its_sizes(tmp_path: Path) -> None:
     """The analysis knows that fault, and whose it is: calls keep their names."""
     ranks = Ranks(4)
@@ -338,6 +349,56 @@ def test_of_two_ranks_the_one_under_a_condition_turned_off(
             frames = [["main", str(script), line]]
             op = "all_reduce" if line == 2 else "broadcast"
             ranks.call(rank, line, wait=number == 1, frames=frames, op=op)
+    assert verdict(ranks, tmp_path / "case").causes[0].culprits == culprits
+
+
+def test_a_rank_that_was_never_started_is_named(tmp_path: Path) -> None:
+    """Two processes, and a world size of three."""
+    ranks = Ranks(2)
+    for rank in range(2):
+        place = {"stack": 900, "frames": [["main", "train.py", 3]]}
+        ranks.say(rank, "init", rank=rank, world=3, parent=1, **place)
+        ranks.group(rank, "1", range(3))
+        ranks.call(rank, 5, group="1/[0, 1, 2]")
+    ranks.size = 3
+    first = verdict(ranks, tmp_path / "case").causes[0]
+    assert (first.slug, first.culprits) == ("never-joined", (2,))
+    assert first.summary == (
+        "Rank 2 of 3 never started: init_process_group at train.py:3 waits for 3 ranks, and 2 "
+        "processes came."
+    )
+
+
+SAVES = """\
+def fit():
+    step()
+    if rank == 0:
+        save()
+    barrier()
+"""
+
+
+@pytest.mark.parametrize(("ways", "culprits"), [
+    ({0: (2, 4), 1: (2, 5)}, (0,)),
+    ({0: (2, 4), 1: (2, 5), 2: (2, 4), 3: (2, 5)}, (0, 2)),
+    ({0: (2, 4), 1: (2, 2), 2: (2, 4), 3: (2, 2)}, (0, 2)),
+    ({0: (2, 4), 1: (2, 5), 2: (2, 6), 3: (2, 5)}, ()),
+])  # fmt: skip
+def test_of_two_new_lines_the_one_under_a_condition_turned_off(
+    tmp_path: Path, ways: dict[int, tuple[int, int]], culprits: tuple[int, ...]
+) -> None:
+    """Neither side came to the line of the other; pairs of a mesh may all part in the same way."""
+    script = tmp_path / "train.py"
+    script.write_text(SAVES)
+    ranks = Ranks(len(ways))
+    for rank, lines in ways.items():
+        pair = [rank // 2 * 2, rank // 2 * 2 + 1]
+        ranks.group(rank, str(pair[0]), pair)
+        for number, line in enumerate(lines):
+            frames = [["fit", str(script), line]]
+            op = {2: "all_reduce", 4: "broadcast"}.get(line, "barrier")
+            group = f"{pair[0]}/{pair}"
+            ranks.call(rank, line, wait=number == 1, frames=frames, op=op, group=group)
     assert verdict(ranks, tmp_path / "case").causes[0].culprits == culprits
 
 

@@ -186,3 +186,40 @@ def test_a_batch_is_not_over_before_it_is_whole() -> None:
     assert not ranks.referee.ranks[0].calls[receive].ended_ns
     ranks.say(0, "closed", batch=0)
     assert ranks.referee.ranks[0].calls[receive].ended_ns
+
+
+def test_a_rank_that_reads_the_same_key_again_and_again_waits() -> None:
+    """A counter that never rises is a wait without a call; one key after the other is work."""
+    ranks = Ranks(2)
+    ranks.call(1, 5)
+    how = {"do": "get", "name": "", "stack": 1, "frames": [["main", "train.py", 9]]}
+    ranks.say(0, "store", **how | {"do": "set", "key": "a", "value": ""})
+    for key in ("b", "a"):
+        ranks.say(0, "store", **how | {"do": "set", "key": key, "value": ""})
+        ranks.say(0, "store", **how, key=key)
+        assert not ranks.referee.is_stuck
+    ranks.say(0, "store", **how, key="a")
+    assert ranks.referee.is_stuck
+    assert ranks.referee.needs_quiet
+    assert ranks.referee.asks_again(0)
+
+
+def test_a_thread_that_polls_is_not_its_rank() -> None:
+    """The main thread computes, however often another one asks."""
+    ranks = Ranks(2)
+    ranks.call(1, 5)
+    ranks.referee.hear(7, {"t": "hello", "pid": 100, "rank": 0, "main": False})
+    for _ in range(3):
+        ranks.say(7, "store", do="check", name="", keys=["stop"])
+    assert not ranks.referee.is_stuck
+    assert ranks.referee.asks_again(7)
+
+
+def test_more_ranks_asked_for_than_were_started_is_an_end() -> None:
+    """A world size of three where two processes are: no third will come."""
+    ranks = Ranks(2)
+    for rank in range(2):
+        ranks.say(rank, "init", rank=rank, world=3, parent=1)
+        ranks.group(rank, "1", range(3))
+        ranks.call(rank, 5, group="1/[0, 1, 2]")
+    assert ranks.referee.is_stuck

@@ -76,8 +76,7 @@ def arm(desk: Desk, max_steps: int) -> None:
     _arm_meshes()
     _arm_wrappers()
     arm_norms()
-    if max_steps:
-        _stop_after(max_steps)
+    _count_steps(desk, max_steps)
 
 
 def _replace(name: str, wrapper: Foreign) -> None:
@@ -154,7 +153,7 @@ def _init(
     rank = int(os.environ["RANK"]) if rank is None or rank < 0 else rank
     size = int(os.environ["WORLD_SIZE"]) if size is None or size < 0 else size
     desk.client.rank, desk.client.joined = rank, os.getpid()
-    desk.client.tell("init", rank=rank, world=size, parent=os.getppid())
+    desk.client.tell("init", rank=rank, world=size, parent=os.getppid(), **desk.place())
     kept = {k: v for k, v in given.items() if k in ("timeout", "group_name") and v is not None}
     return real(backend, store=RehearsedStore(desk), rank=rank, world_size=size, **kept)
 
@@ -247,15 +246,17 @@ def _not_offloading(real: Foreign) -> Foreign:
     return made
 
 
-def _stop_after(most: int) -> None:
-    """End this rank after some steps of its optimizer."""
+def _count_steps(desk: Desk, most: int) -> None:
+    """Tell each step of the rank's first optimizer, and end the rank after some of any one."""
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
     done: dict[int, int] = {}
 
     def count(optimizer: torch.optim.Optimizer, *_: Foreign) -> None:
         done[id(optimizer)] = done.get(id(optimizer), 0) + 1
-        if done[id(optimizer)] >= most:
+        if next(iter(done)) == id(optimizer):
+            desk.client.tell("step")
+        if most and done[id(optimizer)] >= most:
             raise SystemExit(0)
 
     register_optimizer_step_post_hook(count)

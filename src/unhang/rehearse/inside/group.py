@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 
 from unhang.rehearse.inside.payloads import Tensor
+from unhang.rehearse.inside.refusing import refuse_counts, refuse_sizes, refuse_splits
 from unhang.rehearse.inside.works import Desk, RehearsedWork
 from unhang.rehearse.matching.talking import Foreign
 
@@ -132,12 +133,15 @@ class RehearsedGroup(dist.ProcessGroup):  # type: ignore[misc] # torch is not ty
 
     def allgather(self, outputs: Foreign, inputs: Foreign, opts: Foreign = None) -> RehearsedWork:
         """`dist.all_gather`."""
+        for each in outputs:
+            refuse_counts("all_gather", "output", each, self.own_size)
         return self._made("all_gather", "all_gather", inputs, _flat(outputs), sync=_sync(opts))
 
     def all_gather_single(
         self, output: Tensor, given: Tensor, opts: Foreign = None
     ) -> RehearsedWork:
         """`dist.all_gather_into_tensor`."""
+        refuse_sizes("all_gather_into_tensor", output, given, self.own_size)
         return self._made("gather_one", "_all_gather_base", [given], [output], sync=_sync(opts))
 
     _allgather_base = all_gather_single
@@ -155,6 +159,8 @@ class RehearsedGroup(dist.ProcessGroup):  # type: ignore[misc] # torch is not ty
         self, outputs: Foreign, inputs: Foreign, opts: Foreign = None
     ) -> RehearsedWork:
         """`dist.reduce_scatter`."""
+        for each in inputs:
+            refuse_counts("reduce_scatter", "input", each, self.own_size)
         how = {"reduction": _reduction(opts), "sync": _sync(opts)}
         return self._made("reduce_scatter", "reduce_scatter", _flat(inputs), outputs, **how)
 
@@ -162,6 +168,7 @@ class RehearsedGroup(dist.ProcessGroup):  # type: ignore[misc] # torch is not ty
         self, output: Tensor, given: Tensor, opts: Foreign = None
     ) -> RehearsedWork:
         """`dist.reduce_scatter_tensor`."""
+        refuse_sizes("reduce_scatter_tensor", given, output, self.own_size)
         how = {"reduction": _reduction(opts), "sync": _sync(opts)}
         return self._made("scatter_one", "_reduce_scatter_base", [given], [output], **how)
 
@@ -179,16 +186,22 @@ class RehearsedGroup(dist.ProcessGroup):  # type: ignore[misc] # torch is not ty
 
     def gather(self, outputs: Foreign, inputs: Foreign, opts: Foreign = None) -> RehearsedWork:
         """`dist.gather`."""
+        for each in outputs:
+            refuse_counts("gather", "output", each, self.own_size)
         how = {"root": opts.rootRank if opts else 0, "sync": _sync(opts)}
         return self._made("gather", "gather", inputs, _flat(outputs), **how)
 
     def scatter(self, outputs: Foreign, inputs: Foreign, opts: Foreign = None) -> RehearsedWork:
         """`dist.scatter`."""
+        for each in inputs:
+            refuse_counts("scatter", "input", each, self.own_size)
         how = {"root": opts.rootRank if opts else 0, "sync": _sync(opts)}
         return self._made("scatter", "scatter", _flat(inputs), outputs, **how)
 
     def alltoall(self, outputs: Foreign, inputs: Foreign, opts: Foreign = None) -> RehearsedWork:
         """`dist.all_to_all`."""
+        for what, tensors in (("input", inputs), ("output", outputs)):
+            refuse_counts("all_to_all", what, tensors, self.own_size)
         gives, takes = [t.numel() for t in inputs], [t.numel() for t in outputs]
         how = {"gives": gives, "takes": takes, "sync": _sync(opts)}
         return self._made("all_to_all", "all_to_all", inputs, outputs, **how)
@@ -198,6 +211,8 @@ class RehearsedGroup(dist.ProcessGroup):  # type: ignore[misc] # torch is not ty
         opts: Foreign = None,
     ) -> RehearsedWork:  # fmt: skip
         """`dist.all_to_all_single`."""
+        for tensor, splits in ((given, input_splits), (output, output_splits)):
+            refuse_splits("all_to_all_single", tensor, splits, self.own_size)
         how = {
             "gives": self._elements(given, input_splits),
             "takes": self._elements(output, output_splits),

@@ -17,6 +17,7 @@ import torch
 
 from unhang.rehearse.inside.arming import arm
 from unhang.rehearse.inside.devices import NoDevices
+from unhang.rehearse.inside.refusing import REFUSERS
 from unhang.rehearse.inside.works import Desk
 from unhang.rehearse.matching.talking import Foreign, GoneError, RankLine
 
@@ -86,8 +87,14 @@ def _without_ours(failure: BaseException) -> traceback.TracebackException:
         if "runpy" not in each.filename
         and not (each.name in (*_UNDER_ALL, *_AROUND_TORCHS) and each.filename.startswith(here))
     ]
+    if whole.stack and whole.stack[-1].name in REFUSERS and _is_below(whole.stack[-1], here):
+        kept = [each for each in kept if not _is_below(each, here)]  # as torch would have raised
     whole.stack = traceback.StackSummary.from_list(kept)
     return whole
+
+
+def _is_below(frame: traceback.FrameSummary, folder: str) -> bool:
+    return frame.filename.startswith(folder)
 
 
 def _frames(shown: traceback.TracebackException) -> list[tuple[str, str, int]]:

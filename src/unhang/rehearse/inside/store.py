@@ -53,11 +53,11 @@ class RehearsedStore(dist.Store):  # type: ignore[misc] # torch is not typed
 
     def add(self, key: str, value: int) -> int:
         """Add to a counter."""
-        return int(self._ask("add", key=key, amount=value))
+        return int(self._ask("add", key=key, amount=value, **self.desk.place()))
 
     def check(self, keys: list[str]) -> bool:
         """Whether all of them are there."""
-        return bool(self._ask("check", keys=keys))
+        return bool(self._ask("check", keys=keys, **self.desk.place()))
 
     def wait(self, keys: list[str], timeout: Foreign = None) -> None:
         """Wait for keys; a rehearsal has no time-outs."""

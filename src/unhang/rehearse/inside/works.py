@@ -116,7 +116,7 @@ class RehearsedWork(dist._Work):  # type: ignore[misc] # torch is not typed
         if self.parts:
             return all(part.is_completed() for part in self.parts)
         if not self.done:
-            answer = self.desk.client.ask("test", number=self.call["number"])
+            answer = self.desk.client.ask("test", number=self.call["number"], **self.desk.place())
             if answer["done"]:
                 self._take(answer)
                 self.done = True

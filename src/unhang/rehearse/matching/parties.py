@@ -96,9 +96,10 @@ class LivingRank:
         alive: It has said that it is there: a process that only tells its end is no rank of a job
             that has started its ranks itself.
         waits: What its main thread waits for: calls, or the keys of a store.
-        place: Where it waits.
+        place: Where it waits or polls; empty where it does neither.
+        begun: Where it called init_process_group.
         asked: Groups that it called `new_group` for: members, and where.
-        polls: It asks again and again whether a call has ended, and does nothing else.
+        steps: How many calls it had made at the end of each step of its optimizer.
         code: Its exit code; None while it runs.
     """
 
@@ -109,7 +110,8 @@ class LivingRank:
     launcher: bool = False
     waits: str = ""
     place: Frames = ()
-    polls: bool = False
+    begun: Frames = ()
+    steps: list[int] = field(default_factory=list)
     code: int | None = None
     error: str = ""
     error_frames: Frames = ()

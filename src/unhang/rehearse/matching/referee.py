@@ -14,7 +14,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from unhang.rehearse.matching.agreement import FROM_ROOT
 from unhang.rehearse.matching.encounters import Encounters, issue_of
@@ -31,12 +31,16 @@ from unhang.rehearse.matching.talking import Message
 
 __all__ = ["Referee", "RehearsalEnd"]
 
+_POLL_S: Final = 1.0
+"""A rank that polls asks again within so long: it sleeps no longer than 0.05 s in a rehearsal."""
+
 
 class Referee:
     """State of one rehearsal. `hear` takes a message; `answers` are what is to be sent."""
 
     def __init__(self, ranks: int, running: Sequence[int] = ()) -> None:
         self.world, self.running = ranks, frozenset(running)
+        self.started = ranks
         self.processes: dict[int, LivingRank] = {}
         self.circles: dict[str, RankGroup] = {}
         self.keys = SharedKeys()
@@ -46,6 +50,8 @@ class Referee:
         self.spent: list[tuple[int, int, int]] = []
         self.encounters = Encounters(self._launch_ended)
         self._threads: dict[Waiter, LivingRank] = {}
+        self._said: dict[Waiter, Message] = {}
+        self._polled_s: dict[Waiter, float] = {}
         self._waiting: dict[Waiter, tuple[LivingRank, MadeCall]] = {}
 
     # -- what ranks say ----------------------------------------------------------------------------
@@ -60,8 +66,11 @@ class Referee:
             self._hello(waiter, message)
             return
         process = self._threads[waiter]
-        polls = message["t"] == "test" or message.get("do") == "check"
-        process.polls = polls
+        polls = _is_poll(message, self._said.get(waiter, {}))
+        self._polled_s[waiter] = time.monotonic() if polls else 0.0
+        self._said[waiter] = message
+        if waiter == process.main:
+            process.place = ()
         getattr(self, f"_on_{message['t']}")(waiter, process, message)
 
     def lost(self, waiter: Waiter) -> None:
@@ -91,9 +100,11 @@ class Referee:
     def _on_launches(self, waiter: Waiter, process: LivingRank, message: Message) -> None:
         del waiter
         process.launcher, self.world = True, int(message["count"])
+        self.started = self.world
 
     def _on_init(self, waiter: Waiter, process: LivingRank, message: Message) -> None:
-        del waiter
+        if "stack" in message:
+            process.begun = self._stack(waiter, process, message)
         process.rank, process.joined = int(message["rank"]), True
         self.world = int(message["world"])
         parent = self.processes.get(int(message["parent"]))
@@ -123,6 +134,10 @@ class Referee:
     def _on_asked(self, waiter: Waiter, process: LivingRank, message: Message) -> None:
         place = self._stack(waiter, process, message)
         process.asked.append((tuple(message["ranks"]), place))
+
+    def _on_step(self, waiter: Waiter, process: LivingRank, message: Message) -> None:
+        del waiter, message
+        process.steps.append(len(process.calls))
 
     def _on_unreal(self, waiter: Waiter, process: LivingRank, message: Message) -> None:
         del waiter
@@ -188,6 +203,8 @@ class Referee:
         if call.ended_ns:
             self._answer_wait(waiter, call)
         else:
+            if waiter == process.main:
+                process.place = self._stack(waiter, process, message)
             self.answers.append((waiter, {"done": False}))
 
     def _answer_wait(self, waiter: Waiter, call: MadeCall) -> None:
@@ -214,6 +231,8 @@ class Referee:
     def _on_store(self, waiter: Waiter, process: LivingRank, message: Message) -> None:
         place = self._stack(waiter, process, message) if "stack" in message else ()
         value = self.keys.ask(waiter, message)
+        if waiter == process.main and self.asks_again(waiter):
+            process.place = place
         if value is None:
             if waiter == process.main:
                 process.waits, process.place = f"key {self.keys.awaited(waiter)}", place
@@ -241,25 +260,38 @@ class Referee:
         return len(self.running) or self.world
 
     @property
+    def coming(self) -> int:
+        """How many processes there can be: a script may ask for more ranks than were started."""
+        return min(self.size, self.started) if self.started > 1 else self.size
+
+    @property
     def is_over(self) -> bool:
         """Whether every rank has ended."""
         ranks = self.ranks
-        return len(ranks) >= self.size and all(p.code is not None for p in ranks.values())
+        return len(ranks) >= self.coming and all(p.code is not None for p in ranks.values())
 
     @property
     def is_stuck(self) -> bool:
         """Whether ranks wait, and no other rank is left that could help them."""
         ranks = self.ranks.values()
-        return len(ranks) >= self.size and all(
-            p.waits or p.polls or p.code is not None for p in ranks
+        return len(ranks) >= self.coming and all(
+            p.waits or self._polls(p) or p.code is not None for p in ranks
         )
+
+    def _polls(self, process: LivingRank) -> bool:
+        """Whether its main thread asked again and again, and just did."""
+        return time.monotonic() - self._polled_s.get(process.main, 0.0) < _POLL_S
+
+    def asks_again(self, waiter: Waiter) -> bool:
+        """Whether the last message of a connection was only a poll."""
+        return self._polled_s.get(waiter, 0.0) > 0
 
     @property
     def needs_quiet(self) -> bool:
         """Whether being stuck is sure only after a while: other threads, or ranks that poll."""
         mains = {p.main for p in self.processes.values()}
         threads = [w for w in self._threads if w not in mains and w not in self._waiting]
-        return bool(threads) or any(p.polls for p in self.ranks.values())
+        return bool(threads) or any(map(self._polls, self.ranks.values()))
 
     @property
     def met(self) -> int:
@@ -286,6 +318,16 @@ class RehearsalEnd:
     end: str
     torch: str = ""
     seconds: float = 0.0
+
+
+def _is_poll(message: Message, before: Message) -> bool:
+    """Whether a rank only asks how things stand; a key that is read may be one step of many."""
+    if message["t"] == "test" or message.get("do") in ("check", "count"):
+        return True
+    same = ("do", "name", "key", "amount")
+    if message["t"] != "store" or any(message.get(k) != before.get(k) for k in same):
+        return False
+    return message["do"] == "get" or not message.get("amount", 1)
 
 
 def _stands_in(call: MadeCall) -> bool:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from unhang.analysis.rules.never_joined import NEVER_JOINED
 from unhang.analysis.words.decisions import sentence
 from unhang.logs.rules.known import UNHANDLED_EXCEPTION
 from unhang.model import Frame
@@ -18,9 +19,9 @@ from unhang.rehearse.matching.parties import LivingRank
 from unhang.rehearse.matching.referee import Referee
 from unhang.report import Decision, Finding, RankStatus, Report, Site
 from unhang.stacks.ownership import user_frame
-from unhang.wording import printable, rank_phrase
+from unhang.wording import count_of, printable, rank_phrase
 
-__all__ = ["with_failures"]
+__all__ = ["with_failures", "with_never_started"]
 
 _WIDTH: Final = 300
 
@@ -46,6 +47,42 @@ def with_failures(report: Report, referee: Referee) -> Report:
         ranks=tuple(_as_raised(status, ranks) for status in report.ranks),
         decision=Decision("fix-code", "program-failed", "high", (), text=text),
     )
+
+
+def with_never_started(report: Report, referee: Referee) -> Report:
+    """The report where ranks wait for some of which the script starts no process.
+
+    Returns:
+        The report as it is where as many ranks came as the script asks for.
+    """
+    ranks = referee.ranks
+    absent = tuple(sorted(set(range(referee.world)) - set(ranks)))
+    if referee.running or not referee.is_stuck or not absent or not ranks:
+        return report
+    places = {user_frame(Frame(*f) for f in p.begun): None for p in ranks.values() if p.begun}
+    present = tuple(ranks)
+    sites = tuple(Site(present, "victim", f.file, f.line, f.function) for f in places if f)
+    where = f" at {Path(sites[0].file).name}:{sites[0].line}" if sites else ""
+    came = count_of(len(ranks), "process", "processes")
+    text = (
+        f"{rank_phrase(absent).capitalize()} of {referee.world} never started: init_process_group"
+        f"{where} waits for {referee.world} ranks, and {came} came."
+    )
+    return replace(
+        report,
+        status="problem",
+        summary=text,
+        findings=(
+            Finding(
+                id="f1", code=NEVER_JOINED.code, role="cause", confidence="high", summary=text,
+                culprits=absent, victims=present, sites=sites,
+                actions=("Start as many processes as the world size says.",),
+            ),
+        ),
+        decision=Decision(
+            "fix-code", "wrong-calls", "high", (), text=sentence("fix-code", "wrong-calls", ())
+        ),
+    )  # fmt: skip
 
 
 def _alike(raised: Sequence[LivingRank]) -> list[list[LivingRank]]:

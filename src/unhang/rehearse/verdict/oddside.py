@@ -3,7 +3,9 @@
 Where one of two ranks saves under a condition, neither side is in the majority. But the line of
 one is a line that the other never came to, and the line of the other is one that both have made
 calls at: the first has turned off the common way. And where the job has more ranks than the group,
-one side makes its calls line by line as all of these do, and the other does not.
+one side makes its calls line by line as all of these do, and the other does not. Where these
+divide into the same two halves, each half is a side; and of two lines to which only one side came,
+the one under a further condition is a turning off.
 """
 
 from __future__ import annotations
@@ -42,6 +44,9 @@ def with_odd_side(finding: Finding, referee: Referee) -> Finding:
     if len(others) < _ENOUGH or not odd:
         odd = _odd(sides, lambda mine, theirs: _turned_off(mine, [*theirs, *others]))
         evidence = _evidence
+    if not odd and (halves := _halves(sides, others)):
+        odd = _odd(halves, _went_further)
+        evidence = _conditional
     if len(odd) != 1:
         return finding
     ranks = tuple(process.rank for process in odd[0])
@@ -109,6 +114,48 @@ def _turned_off(mine: list[LivingRank], theirs: list[LivingRank]) -> bool:
     )
 
 
+def _halves(sides: list[list[LivingRank]], others: Sequence[LivingRank]) -> list[list[LivingRank]]:
+    """The sides with all other ranks, each with the one whose way it goes; none if not so."""
+    halves = [list(side) for side in sides]
+    for other in others:
+        homes = [n for n, side in enumerate(sides) if all(_same_so_far(p, other) for p in side)]
+        if len(homes) != 1:
+            return []
+        halves[homes[0]].append(other)
+    return halves if len(halves[0]) == len(halves[1]) else []
+
+
+def _went_further(mine: list[LivingRank], theirs: list[LivingRank]) -> bool:
+    """Whether one side stands under a condition, where the other never was.
+
+    The other side is outside of that condition, or at a line where both have been.
+    """
+    my_ways, their_ways = ({_ways(p)[-1] for p in side if p.calls} for side in (mine, theirs))
+    if len(my_ways) != 1 or len(their_ways) != 1:
+        return False
+    my_way, their_way = my_ways.pop(), their_ways.pop()
+    if any(my_way in _ways(p) for p in theirs):
+        return False
+    known = all(their_way in _ways(p)[:-1] for p in mine) and _is_conditional(my_way)
+    return known or _is_further_in(my_way[::-1], their_way[::-1])
+
+
+def _is_conditional(way: _Way) -> bool:
+    """Whether a line of a way is known to stand under a condition."""
+    return any(set(conditions_of(file, line) or ()) - _ALWAYS for _, file, line in way)
+
+
+def _is_further_in(mine: _Way, theirs: _Way) -> bool:
+    """Of two ways from the outermost line in: whether one parts under one condition more."""
+    parted = next((pair for pair in zip(mine, theirs, strict=False) if pair[0] != pair[1]), None)
+    if parted is None or parted[0][:2] != parted[1][:2]:
+        return False
+    my_ifs, their_ifs = (conditions_of(file, line) for _, file, line in parted)
+    if my_ifs is None or their_ifs is None:
+        return False
+    return len(my_ifs) > len(their_ifs) and my_ifs[: len(their_ifs)] == their_ifs
+
+
 def _may_be_left_out(way: _Way) -> bool:
     """Whether a way stands under a condition: a line that stands under none is one to come to."""
     found = [conditions_of(file, line) for _, file, line in way]
@@ -133,6 +180,11 @@ def _among(others: Sequence[int], odd: Sequence[int], victims: Sequence[int]) ->
     who = rank_phrase(victims).capitalize()
     text = f"{who} made calls line by line as {rank_phrase(others)} did, outside of this group; "
     return f"{text}{rank_phrase(odd)} left these lines."
+
+
+def _conditional(odd: Sequence[int], others: Sequence[int]) -> str:
+    who = f"{rank_phrase(odd).capitalize()} came to a line under a condition"
+    return f"{who}, at which {rank_phrase(others)} made no call."
 
 
 def _with_role(site: Site, culprits: Iterable[int]) -> Site:

@@ -18,7 +18,7 @@ from unhang.report import Finding, Site
 from unhang.stacks.ownership import is_library
 from unhang.wording import printable, rank_phrase
 
-__all__ = ["with_parting"]
+__all__ = ["with_parting", "with_waiting_lines"]
 
 _Way: TypeAlias = tuple[Frame, ...]
 """A script's own frames, outermost first."""
@@ -43,6 +43,23 @@ def with_parting(finding: Finding, referee: Referee) -> Finding:
     sites = (Site(tuple(culprits), "culprit", f.file, f.line, f.function) for f in apart[:_MOST])
     evidence = (_sentence(culprits, apart[:_MOST], sorted(others), _next(theirs, at)),)
     return replace(finding, sites=(*finding.sites, *sites), evidence=(*evidence, *finding.evidence))
+
+
+def with_waiting_lines(finding: Finding, referee: Referee) -> Finding:
+    """A finding with the lines at which its ranks wait, or poll, where no site says them."""
+    roles = {rank: site.role for site in finding.sites for rank in site.ranks}
+    told = {(site.file, site.line) for site in finding.sites}
+    places: dict[tuple[str, Frame], list[int]] = {}
+    for rank, role in sorted(roles.items()):
+        process = referee.ranks.get(rank)
+        frame = _own(process.place)[-1:] if process and process.code is None else ()
+        if frame and (frame[0].file, frame[0].line) not in told:
+            places.setdefault((role, frame[0]), []).append(rank)
+    sites = (
+        Site(tuple(ranks), role, frame.file, frame.line, frame.function)
+        for (role, frame), ranks in list(places.items())[:_MOST]
+    )
+    return replace(finding, sites=(*finding.sites, *sites))
 
 
 def _way(finding: Finding, process: LivingRank) -> _Way:

@@ -19,11 +19,12 @@ from unhang.analysis.words.decisions import sentence
 from unhang.errors import ToolError
 from unhang.kinds import INSUFFICIENT_EVIDENCE
 from unhang.model import Frame, Note
+from unhang.rehearse.matching.parties import LivingRank
 from unhang.rehearse.matching.referee import Referee, RehearsalEnd
-from unhang.rehearse.verdict.failures import with_failures
+from unhang.rehearse.verdict.failures import with_failures, with_never_started
 from unhang.rehearse.verdict.grouping import with_groups_made
 from unhang.rehearse.verdict.oddside import with_odd_side
-from unhang.rehearse.verdict.parting import with_parting
+from unhang.rehearse.verdict.parting import with_parting, with_waiting_lines
 from unhang.rehearse.verdict.standins import (
     of_those_that_ran,
     others_do_alike,
@@ -75,7 +76,7 @@ def judged(report: Report, outcome: RehearsalEnd, steps: int, logs: Path) -> Rep
     report = replace(report, notes=(*_notes(outcome, steps), *_kept(report)))
     if outcome.end == "late":
         return _unfinished(report, outcome)
-    failed = with_failures(report, outcome.referee)
+    failed = with_never_started(with_failures(report, outcome.referee), outcome.referee)
     if failed is not report:
         return with_doubts(failed, outcome.referee)
     return with_doubts(
@@ -241,7 +242,8 @@ def _of_program(report: Report, referee: Referee) -> Report:
     if decision is None or not report.causes:
         return report
     findings = tuple(
-        with_parting(_not_late(with_odd_side(each, referee)), referee) for each in report.findings
+        with_waiting_lines(with_parting(_not_late(with_odd_side(each, referee)), referee), referee)
+        for each in report.findings
     )
     decision = replace(decision, confidence=findings[0].confidence)
     if decision.action != "fix-code":
@@ -312,6 +314,15 @@ def _awaited(ranks: Sequence[int], referee: Referee) -> Iterator[str]:
     for key in sorted({text for text in waits.values() if text.startswith("key ")}):
         who = rank_phrase([rank for rank, text in waits.items() if text == key]).capitalize()
         yield f"{who} waited for the {printable(key)} of a store, which no rank has set."
+    polls = [rank for rank in ranks if rank in referee.ranks and _polls(referee.ranks[rank])]
+    if polls:
+        who = rank_phrase(polls).capitalize()
+        yield f"{who} polled: the same question again and again, and always the same answer."
+
+
+def _polls(process: LivingRank) -> bool:
+    """Whether it neither ended nor waited where all stood still: then it was asking."""
+    return process.code is None and not process.waits and bool(process.place)
 
 
 def _members(finding: Finding, referee: Referee) -> set[int]:
