@@ -72,6 +72,16 @@ def test_what_a_stranger_at_an_address_says_is_text(
     assert capsys.readouterr().out == "\\x1b]0;x\\x07\\u202eok \u00e4\n"
 
 
+@pytest.mark.parametrize("stdin", [None, []])
+def test_without_a_token_nothing_is_sent(
+    stdin: list[str] | None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Standard input may be closed or empty: a sentence and a hint."""
+    monkeypatch.setattr(sys, "stdin", None if stdin is None else Typed(stdin))
+    assert main.main(["attach", "127.0.0.1:1"]) == 2
+    assert "the token is missing" in capsys.readouterr().err
+
+
 class Typed(list[str]):
     """Lines on a stdin that is no terminal."""
 

@@ -50,7 +50,13 @@ def run(args: argparse.Namespace) -> int:
 
 def _asked() -> str:
     """The token, typed without being shown, or the first line of stdin."""
-    return getpass.getpass("token: ") if sys.stdin.isatty() else sys.stdin.readline().strip()
+    token = ""
+    if sys.stdin is not None:
+        asks = sys.stdin.isatty()
+        token = getpass.getpass("token: ") if asks else sys.stdin.readline().strip()
+    if not token:
+        raise UsageError("the token is missing", "The stopped rank prints it on its stderr.")
+    return token
 
 
 def _attach(pid: int) -> int:
