@@ -347,6 +347,8 @@ class ProcessSample(ProcessState):
             name and its ranks ("2=0-1").
         roots: Of its last such calls that have one: the how manieth it was, and the rank in the
             group that the data come from or go to.
+        splits: Of each of its last calls, where the newest is an all_to_all: the number in the
+            group, the members, and the elements that it sends to, and expects from, each of them.
         lost_ns: When a call of it raised because a peer was gone or late; 0 where none did.
         activity: What the program says that it does ("evaluation"), or "".
         awaits, has_set: The key of a store that it waits for, and the one that it set last; ""
@@ -392,6 +394,7 @@ class ProcessSample(ProcessState):
     last_site: str = ""
     makes: tuple[str, ...] = ()
     roots: tuple[tuple[int, int], ...] = ()
+    splits: tuple[tuple[tuple[int, ...], ...], ...] = ()
     lost_ns: int = 0
     activity: str = ""
     awaits: str = ""

@@ -63,7 +63,7 @@ def test_a_node_without_the_one_who_pauses_leaves_the_job_alone(tmp_path: Path) 
         assert (manifest["world_size"], manifest["looked_at"]) == (4, [[2, 3]])
         report = json.loads((case / "report.json").read_text())
         assert report["status"] == "insufficient", report["summary"]
-        assert "ranks 0-1 of other nodes were not looked at" in report["summary"]
+        assert "ranks 0-1 of other nodes were not inspected" in report["summary"]
         (tmp_path / "go-on").touch()
         assert waiting.process.wait(PATIENCE_S) == 0, waiting.log.read_text()
 
@@ -85,7 +85,7 @@ def test_a_supervisor_that_is_late_is_no_reason_to_end_the_job(tmp_path: Path) -
 
 
 def test_a_node_that_never_starts_is_told(tmp_path: Path) -> None:
-    """The launcher of the other node waits, and no rank has been started: it may yet come."""
+    """The launcher of the other node waits, and no rank has started: it may yet come."""
     with nodes(tmp_path, KILL) as (waiting,):
         wait_for(lambda: waiting.said("the job is left alone"), "that it is spared")
         (case,) = (tmp_path / "unhang-cases").iterdir()

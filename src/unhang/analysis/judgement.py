@@ -138,14 +138,22 @@ def _last_resort(claims: Sequence[Claim]) -> list[Claim]:
     A rank without a dump may be waiting like the others; it is suspected only where nothing else
     explains the hang.
     """
-    if not any(c.is_cause and not c.kind.has(Trait.LAST_RESORT) for c in claims):
-        return list(claims)
+    others = [c for c in claims if c.is_cause and not c.kind.has(Trait.LAST_RESORT)]
     return [
         replace(c, role="observation").doubted([Doubt.OTHER_CAUSE])
-        if c.kind.has(Trait.LAST_RESORT)
+        if c.kind.has(Trait.LAST_RESORT) and any(_may_explain(other, c) for other in others)
         else c
         for c in claims
     ]
+
+
+def _may_explain(cause: Claim, silent: Claim) -> bool:
+    """Whether a cause may be why ranks wait for those who are silent.
+
+    One that names no rank is no more than its own call: whoever waits elsewhere, waits for another.
+    """
+    named = cause.culprits or cause.kind.family == "deadlock"
+    return bool(named) or {*silent.victims} <= {*cause.victims}
 
 
 def _once(claims: Iterable[Claim]) -> list[Claim]:

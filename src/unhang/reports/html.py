@@ -254,7 +254,7 @@ def _pictures(report: Report, picture: Picture) -> Iterator[str]:
         yield from _calls_head(picture)
         yield '<div id="calls" class="wide" tabindex="0" role="region" aria-label="Calls"></div>'
     if picture.stacks:
-        yield "<h2>Where they stand</h2>"
+        yield "<h2>Where the ranks are</h2>"
         yield '<p class="soft">Outermost frames at the top; the width shows how many ranks.</p>'
         yield '<div id="stacks" class="wide" tabindex="0" role="region" aria-label="Stacks"></div>'
     if picture.nodes:
@@ -306,7 +306,7 @@ def _calls_head(picture: Picture) -> Iterator[str]:
 def _clock_words(picture: Picture) -> str:
     heat = picture.heat
     if heat is None or not heat.clocks:
-        return "Times come from each rank's own host; their clocks could not be compared."
+        return "Times come from each rank's own host; their clocks could not be aligned."
     apart = max(heat.clocks) - min(heat.clocks)
     return (
         f"Clocks were set by calls that all finished at one moment: {apart:.1f} ms apart at most."

@@ -45,7 +45,7 @@ def test_some_come_out_of_making_the_first_group_and_others_do_not() -> None:
     found = cause(out, joining(1, size=3), joining(2, size=3))
     assert (found.code, found.culprits, found.victims) == ("UH402", (), (0, 1, 2))
     assert found.confidence == "medium"
-    assert "rank 0 has come out of it, and ranks 1-2 do not" in found.summary
+    assert "rank 0 returned from it, and ranks 1-2 have not" in found.summary
 
 
 def test_who_has_come_since_its_mark_was_read_is_not_missing() -> None:
@@ -107,7 +107,7 @@ def test_launchers_that_wait_for_another_node_are_told() -> None:
     assert (found.code, found.confidence, found.culprits) == ("UH101", "medium", (0, 1))
     found = cause(launcher("--rdzv-endpoint", "node00:29500"))
     assert (found.code, found.culprits) == ("UH101", ())
-    assert "1 node of 2 has not come" in found.summary
+    assert "1 node of 2 has not arrived" in found.summary
 
 
 def test_one_who_is_not_where_most_wait_in_their_own_way() -> None:
@@ -242,7 +242,7 @@ def test_ranks_that_make_other_groups_under_one_name() -> None:
     """No call is in flight: by the dumps alone, the job is idle."""
     found = making("1=0-1", "1=1-2", "2=1-2 1=0-1")
     assert (found.code, found.culprits, found.confidence) == ("UH205", (1,), "high")
-    assert "ranks 0,2 of ranks 0-1; rank 1 of ranks 1-2" in found.summary
+    assert "ranks 0,2 with ranks 0-1; rank 1 with ranks 1-2" in found.summary
     found = making("1=0-1", "2=0-1 1=2-3", "3=0-3", stand=(0, 1))
     assert (found.code, found.culprits, found.confidence) == ("UH205", (), "medium")
 
@@ -317,7 +317,7 @@ def test_a_file_of_an_earlier_run_is_told_with_what_helps() -> None:
     told = {"size": 2, "rendezvous": place}
     found = cause(joining(0, **told, leftover_s=3600), joining(1, **told))  # type: ignore[arg-type]  # its fields
     assert found.culprits == ()
-    assert f"the file {place}, which had been there for 3,600 seconds" in found.evidence[0]
+    assert f"the file {place}, which was 3,600 seconds old" in found.evidence[0]
     assert found.actions[0].startswith(f"Delete {place} before each run")
     fresh = cause(joining(0, **told), joining(1, **told))  # type: ignore[arg-type]  # its fields
     assert not any("earlier run" in text for text in fresh.evidence)

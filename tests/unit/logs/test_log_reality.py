@@ -158,7 +158,7 @@ def test_what_is_no_log_is_not_healthy(tmp_path: Path, data: bytes) -> None:
     """Where nothing could have been seen, nothing is said to be well."""
     report = judged(tmp_path / "a.log", data)
     assert report.status == "insufficient"
-    assert "nothing here was recognised" in report.summary
+    assert "nothing here looks like the log of a job" in report.summary
 
 
 def test_a_log_that_could_not_be_read_is_not_healthy(tmp_path: Path) -> None:

@@ -190,9 +190,9 @@ def test_an_engine_that_makes_no_token(tmp_path: Path, data: str, status: str) -
 def test_since_when_it_stands_is_told(tmp_path: Path) -> None:
     """With the number of its requests."""
     summary = judged(tmp_path / "a.log", (MOVES + STANDS).encode()).summary
-    assert "made no token since 06-22 17:39:49, with 1 request running" in summary
+    assert "produced no token since 06-22 17:39:49, with 1 request running" in summary
     waits = judged(tmp_path / "b.log", (MOVES + BLOCK.format(1) * 2).encode()).summary
-    assert "waits for a worker that reads no orders since 08-12 03:01:43" in waits
+    assert "has waited since 08-12 03:01:43 for a worker that reads no messages" in waits
 
 
 @pytest.mark.parametrize(

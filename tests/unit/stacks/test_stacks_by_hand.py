@@ -29,7 +29,7 @@ def judged(text: str) -> Report:
     reading = read(text)
     report = diagnose(Case(samples=reading.samples, notes=reading.notes))
     assert "no dumps, stacks" not in report.summary
-    assert "no stack of any rank" not in report.summary
+    assert "no rank's stack" not in report.summary
     return report
 
 
@@ -181,7 +181,7 @@ def test_helper_threads_alone() -> None:
     """They say nothing of the rank: it is said what is here, and what is not."""
     report = judged(HELPERS)
     assert (report.status, report.culprits) == ("insufficient", ())
-    assert "of rank 1 only helper threads are here" in report.summary
+    assert "only helper threads of rank 1 were captured" in report.summary
 
 
 def test_without_a_main_thread_the_one_that_says_most_is_judged() -> None:
@@ -253,6 +253,19 @@ def test_workers_of_an_engine(
     report = judged(engine(*workers))
     assert (report.status, report.culprits) == (status, culprits)
     assert len(report.ranks) == len(workers)
+
+
+def test_what_the_engine_does_is_told_beside_workers_that_wait_for_it() -> None:
+    """No worker is named for it: it is the engine that stands, in whatever it does."""
+    core = 'Process 30: VLLM::EngineCore\nThread 30 (idle): "MainThread"\n    {}\n'
+    asleep = "schedule (vllm/v1/core/sched/scheduler.py:180)"
+    report = judged(engine(IDLE, IDLE) + "\n" + core.format(asleep))
+    assert (report.status, report.culprits) == ("insufficient", ())
+    assert "ranks 0-1 are waiting for the engine's next message" in report.summary
+    assert "the engine (process 30) is in schedule" in report.summary
+    waits = "_process_input_queue (vllm/v1/engine/core.py:1170)"
+    report = judged(engine(IDLE, IDLE) + "\n" + core.format(waits))
+    assert "the engine (process 30) is waiting for requests" in report.summary
 
 
 def test_titles_with_two_coordinates_are_no_ranks() -> None:

@@ -51,7 +51,7 @@ RULE: Final = Rule(unless=Unless.CAUSE, tells=_claims, over_empty=True)
 @words_for(FailedAlike)
 def _verdict_of_failed_alike(about: FailedAlike, claim: Claim) -> Words:  # noqa: ARG001 - all words have the same parameters
     return Words(
-        f"Not enough evidence: {rank_phrase(about.ranks)} failed as those do whose peer has gone, "
-        "and nothing shows who was first.",
-        actions=("Look at the first error in the output of each rank: unhang logs.",),
+        f"Not enough evidence: {rank_phrase(about.ranks)} failed as ranks do that lose a peer, "
+        "and nothing shows which rank failed first.",
+        actions=("Find the first error in the output of each rank: unhang logs.",),
     )

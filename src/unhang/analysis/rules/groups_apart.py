@@ -116,14 +116,14 @@ def _versions(
 @words_for(GroupsApart)
 def _verdict_of_groups_apart(about: GroupsApart, claim: Claim) -> Words:
     name = printable(about.name)
-    told = (f"{rank_phrase(who)} of ranks {printable(which)}" for which, who in about.sides)
+    told = (f"{rank_phrase(who)} with ranks {printable(which)}" for which, who in about.sides)
     sides = "; ".join(told)
     odd = claim.culprits
     who = f" ({rank_phrase(odd)} against the others)" if odd else ""
     return Words(
-        f"Ranks do not make the same new group {name}{who}: {sides}.",
+        f"Ranks create the new group {name} with different members{who}: {sides}.",
         (
-            "So their heartbeats tell; whoever is in it waits for members that make another one.",
-            "All ranks have to make the same groups in the same order, be they in them or not.",
+            "Their heartbeats show this; its members wait for ranks that create another group.",
+            "All ranks must create the same groups in the same order, members of them or not.",
         ),
     )

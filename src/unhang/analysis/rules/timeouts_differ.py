@@ -59,5 +59,5 @@ def _verdict_of_timeouts(about: Timeouts, claim: Claim) -> Words:  # noqa: ARG00
     verb = "gives" if len(about.ranks[0][1]) == 1 else "give"
     return Words(
         f"Members of {about.call} have different time-outs for it: {limits}.",
-        (f"{first} {verb} up first, and what the others print then follows from that.",),
+        (f"{first} {verb} up first; the errors of the others follow from that.",),
     )
