@@ -105,7 +105,7 @@ def newest_ns(evidence: Evidence) -> Ints:
 
 
 def written_ns(evidence: Evidence) -> Ints:
-    """When the file of each dump was written; 0 where nobody knows, or clocks do not agree."""
+    """When the file of each dump was written; 0 where it is not known, or clocks do not agree."""
     written = np.zeros(max(len(evidence.case.dumps), 1), np.int64)
     newest = newest_ns(evidence).tolist()
     for dump in evidence.dumps:
