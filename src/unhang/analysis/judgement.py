@@ -104,7 +104,7 @@ def most_telling_first(claims: Iterable[Claim]) -> list[Claim]:
 
     A cause that names ranks and is no mere guess comes before one that names none, however many
     wait in that: it is what a reader can act on. A circle counts as a name, because it is proven
-    without one. Guesses come last: a name that may be wrong leads nobody.
+    without one. Guesses come last: a name that may be wrong misleads.
     """
     return sorted(claims, key=_telling)
 
@@ -153,7 +153,8 @@ def _last_resort(claims: Sequence[Claim]) -> list[Claim]:
 def _may_explain(cause: Claim, silent: Claim) -> bool:
     """Whether a cause may be why ranks wait for those who are silent.
 
-    One that names no rank is no more than its own call: whoever waits elsewhere, waits for another.
+    One that names no rank is no more than its own call: a rank that waits elsewhere waits for
+    another.
     """
     named = cause.culprits or cause.kind.family == "deadlock"
     return bool(named) or {*silent.victims} <= {*cause.victims}
@@ -179,7 +180,7 @@ def _once(claims: Iterable[Claim]) -> list[Claim]:
 def status_of(claims: Sequence[Claim]) -> Status:
     """The status that claims make: a problem if and only if one is a cause.
 
-    Somebody who fell silent may be stuck: that nothing else shows it is no health. Nor is a cause
+    A rank that fell silent may be stuck: that nothing else shows it is no health. Nor is a cause
     that was taken back for what other sources saw, or dumps in which a hang would leave no trace.
     """
     if any(claim.is_cause for claim in claims):

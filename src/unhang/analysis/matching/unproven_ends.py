@@ -1,10 +1,10 @@
 """Sends and receives that look finished, and cannot be: what they meet was never made.
 
-Where a recorder shows of exchanges only that they were made (torch's hook: members of a batch read
-completed as soon as they are issued), they are counted: the n-th send from one rank to another
-meets the n-th receive there. One that nothing meets has not ended, and its rank waits in it. So has
-one not whose counterpart its peer made behind a collective that it made before it, and that does
-not end on either: each stands in front of what the other waits for.
+torch's hook shows of exchanges only that they were made: members of a batch read completed as soon
+as they are issued. So they are counted: the n-th send from one rank to another meets the n-th
+receive there. One that nothing meets has not ended, and its rank waits in it. Nor has one whose
+counterpart its peer made behind a collective that it made before it, and that ends on neither: each
+stands in front of what the other waits for.
 
 Counting needs a beginning that both sides have: their first calls, or the last collective of the
 group that both have finished. Whatever was made before that, its device had done by then.

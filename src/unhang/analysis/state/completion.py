@@ -80,9 +80,9 @@ def _not_launched(
 ) -> Ints:
     """Calls that look completed though their host is still inside the library's enqueue.
 
-    Nobody has retired them, and their numbers are above what their group has enqueued. Each is the
-    last of its lane, behind a call that was retired: so somebody did look. Where calls of a lane
-    are P2P, the counters mix two kinds of numbers and tell nothing (`mixing`).
+    No watchdog has retired them, and their numbers are above what their group has enqueued. Each is
+    the last of its lane, behind a call that was retired: so one did look. Where calls of a lane are
+    P2P, the counters mix two kinds of numbers and tell nothing (`mixing`).
     """
     calls, status = case.calls, case.group_status
     counted = flags_of(recorders, lambda recorder: recorder.counts_calls)[names.backend][calls.name]
@@ -309,9 +309,9 @@ def unproven_rows(
 ) -> Ints:
     """Sends and receives that count as finished though only their being made is shown.
 
-    Whoever issues a batch gets its members back as completed, on the same thread: so they have all
-    "ended" before the next call of their rank was made. A wait that was seen to end later is one,
-    and so is one of a call that waits by itself.
+    The thread that issues a batch gets its members back as completed: so they have all "ended"
+    before the next call of their rank was made. A wait that was seen to end later is one, and so is
+    one of a call that waits by itself.
     """
     sees = flags_of(recorders, lambda recorder: recorder.sees_exchanges_end)
     if sees.all():
