@@ -14,7 +14,7 @@ from unhang.run.incident.acting import why_spared
 from unhang.run.incident.verdict import Verdict
 
 THIS = Past(Path("c"), 3e9, "train7", "problem", "", command="torchrun train.py", attempt="2")
-LOOK = Decision("look-first", "away", "high", text="Inspect rank 2 first.")
+AGAIN = Decision("restart", "ended", "high", text="Restart the job.")
 
 
 def earlier(*jobs: str) -> list[Past]:
@@ -31,16 +31,16 @@ def decided(decision: Decision, *jobs: str) -> Action:
 
 def test_the_third_time_ends_restarts() -> None:
     """The line is named, and how often it was there; the subjects stay."""
-    assert decided(LOOK, "train7") == "look-first"
-    found = stopped(LOOK, THIS, earlier("train7", "train7"), "train.py:26")
+    assert decided(AGAIN, "train7") == "restart"
+    found = stopped(AGAIN, THIS, earlier("train7", "train7"), "train.py:26")
     text = "Stop restarting the job: it ended 3 times at train.py:26 for one reason."
-    assert found == replace(LOOK, action="stop", reason="comes-again", text=text)
+    assert found == replace(AGAIN, action="stop", reason="comes-again", text=text)
 
 
 def test_a_command_that_is_started_again_by_hand_counts() -> None:
     """Its job has another number each time."""
     again = [replace(THIS, job_id=str(number)) for number in range(2)]
-    found = stopped(LOOK, THIS, again, "train.py:26")
+    found = stopped(AGAIN, THIS, again, "train.py:26")
     assert found is not None
     assert found.action == "stop"
 
@@ -48,23 +48,23 @@ def test_a_command_that_is_started_again_by_hand_counts() -> None:
 @pytest.mark.parametrize("jobs", [("other", "other"), ("train7", "other"), ("", "")])
 def test_other_jobs_do_not_count(jobs: tuple[str, str]) -> None:
     """Also where neither has a name."""
-    assert decided(LOOK, *jobs) == "look-first"
+    assert decided(AGAIN, *jobs) == "restart"
 
 
-@pytest.mark.parametrize("action", ["restart", "restart-without"])
-def test_what_hopes_for_a_restart_is_changed(action: Action) -> None:
-    """It was tried."""
-    assert decided(replace(LOOK, action=action), "train7", "train7") == "stop"
+def test_a_restart_without_a_node_was_tried_too() -> None:
+    """The node was not the reason."""
+    assert decided(replace(AGAIN, action="restart-without"), "train7", "train7") == "stop"
 
 
 @pytest.mark.parametrize(
     "decision",
     [
-        replace(LOOK, confidence="low"),
-        replace(LOOK, moving=(1,)),
-        replace(LOOK, pausing=(1,)),
-        replace(LOOK, action="wait"),
-        replace(LOOK, action="fix-code"),
+        replace(AGAIN, confidence="low"),
+        replace(AGAIN, moving=(1,)),
+        replace(AGAIN, pausing=(1,)),
+        replace(AGAIN, action="wait"),
+        replace(AGAIN, action="fix-code"),
+        replace(AGAIN, action="look-first", reason="slow"),
     ],
 )
 def test_a_guess_or_a_job_that_may_go_on_is_not_stopped(decision: Decision) -> None:
@@ -75,10 +75,10 @@ def test_a_guess_or_a_job_that_may_go_on_is_not_stopped(decision: Decision) -> N
 def test_the_budget_can_be_set(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is no number changes nothing."""
     monkeypatch.setenv(BUDGET_VARIABLE, "2")
-    assert decided(LOOK, "train7") == "stop"
+    assert decided(AGAIN, "train7") == "stop"
     for odd in ("0", "-1", "x", "1e9", "²", ""):
         monkeypatch.setenv(BUDGET_VARIABLE, odd)
-        assert decided(LOOK, "train7") == "look-first"
+        assert decided(AGAIN, "train7") == "restart"
 
 
 @pytest.mark.parametrize("confidence", ["high", "medium"])

@@ -20,7 +20,8 @@ __all__ = ["BUDGET_VARIABLE", "DEFAULT_BUDGET", "stopped"]
 BUDGET_VARIABLE: Final = "UNHANG_RESTART_BUDGET"
 DEFAULT_BUDGET: Final = 3
 """torchrun's `--max-restarts` is often 3: by then a machine has tried what it can."""
-_HOPEFUL: Final = frozenset({"restart", "restart-without", "look-first"})
+_HOPEFUL: Final = frozenset({"restart", "restart-without"})
+"""Advice that a third time proves wrong. To look first is right each time: of a slow job, too."""
 
 
 def stopped(
