@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
     if unknown := [name for name in args.faults if name not in FAULTS]:
         raise UsageError(f"there is no fault {unknown[0]!r}", f"There are: {', '.join(FAULTS)}.")
     right = [_told(FAULTS[name]) for name in args.faults or FAULTS]
-    print(f"{sum(right)} of {len(right)} are told as they are")
+    print(f"{sum(right)} of {len(right)} verdicts are right")
     return 0 if all(right) else 1
 
 

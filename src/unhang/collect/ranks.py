@@ -1,4 +1,4 @@
-"""Which processes of a node are ranks of a job, and what the others beside them are.
+"""Which processes of a node are ranks of a job, and what the other processes are.
 
 The recorder's own marks come first: a marked process said itself that it is rank R. Without marks
 the environment tells, but launchers, wrappers and data-loader workers carry RANK as well; of all
@@ -21,6 +21,7 @@ from unhang.record.contact.marks import Mark, alive, read_marks, roots
 from unhang.stacks.roles import is_core, is_engine, is_worker, ranks_of_titles
 
 __all__ = [
+    "TITLE",
     "Target",
     "below",
     "find_ranks",
@@ -55,6 +56,7 @@ class Target:
 
 
 TITLE = "title"
+"""How a rank is known that only the title of its process tells."""
 _HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
 _TAKES_A_VALUE = frozenset({"-X", "-W", "--check-hash-based-pycs"})
 
@@ -98,7 +100,7 @@ def find_ranks(
     Args:
         table: The processes.
         marks: The recorder's marks; those of other hosts and of the dead are passed over.
-        skip: Processes that are none, such as whoever asks: under srun it has a rank's variables.
+        skip: Processes that are none, such as the asker: under srun it has a rank's variables.
     """
     ours = set(skip)
     marked = {mark.pid: mark for mark in marks if mark.pid in table.by_pid and alive(mark)}
@@ -151,8 +153,8 @@ def _of_engines(table: ProcessTable, known: Collection[int]) -> Iterator[Target]
 def of_one_job(targets: Sequence[Target]) -> list[Target]:
     """Targets among which a number is that of one rank.
 
-    A trainer and the engine that serves it count their own ranks: the engine's workers are no ranks
-    beside others', and nor are those of two engines.
+    A trainer and the engine that serves it count their own ranks: where ranks of another job are
+    seen, workers of an engine are none.
     """
     jobs = {target.job for target in targets if target.rank >= 0}
     return [
@@ -189,9 +191,9 @@ def _is_credible(
 ) -> bool:
     """Whether a process is the rank that its environment names.
 
-    Not where a rank is above it (it is that rank's helper), where a Python process above it claims
-    or may become the same, nor where one below it has marked itself or claims by a better variable
-    (then it is a launcher: under `srun torchrun`, SLURM_PROCID is the number of the node).
+    Not where a rank is above it (it is that rank's helper), nor where a Python process above it
+    claims or may become the same. One below it that has marked itself, or claims by a better
+    variable, makes it a launcher: under `srun torchrun`, SLURM_PROCID is the number of the node.
     """
     for ancestor in table.above(claim.process.pid):
         above = claims.get(ancestor.pid)

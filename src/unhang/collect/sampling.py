@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 
 from unhang.collect.permission import Refusal, refusal
 from unhang.collect.processes import Process, read_process, wakes_in_s
-from unhang.collect.ranks import Target
+from unhang.collect.ranks import TITLE, Target
 from unhang.collect.samplers import Sampler, SampleTry, run_sampler, samplers_for
-from unhang.model import Note, ProcessSample, Shortage
+from unhang.model import UNKNOWN_RANK, Note, ProcessSample, Shortage
 from unhang.room import killed_beside, reading_of, short_of
 from unhang.stacks.roles import role_of_stack
 
@@ -113,14 +113,23 @@ def sample_once(
     now = read_process(target.process.pid)
     if now is None or now.start_ticks != target.process.start_ticks:
         gone = replace(target.process, state="")
-        return _ended(target, gone, "it ended before unhang could sample it"), None
+        whose = _without_title(target)
+        return _ended(whose, gone, "it ended before unhang could sample it"), None
     if now.state in ("Z", "X"):
-        return _bare(target, now, "it is dead and waits for its parent to collect it"), None
+        return _bare(
+            _without_title(target), now, "it is dead and waits for its parent to collect it"
+        ), None
     answer = _ask(now, samplers_for(now, native=native), timeout_s)
     if answer.sample is None:
         return _without_stack(target, now, answer)
     found = replace(_bare(target, now, ""), threads=answer.sample.threads, tool=answer.sample.tool)
     return _with_role(found), None
+
+
+def _without_title(target: Target) -> Target:
+    """A worker that is gone, of an engine: an engine ends all of them after the first."""
+    titled = target.how == TITLE
+    return replace(target, rank=UNKNOWN_RANK, role="engine") if titled else target
 
 
 def _ask(process: Process, samplers: Iterable[Sampler], timeout_s: float) -> SampleTry:

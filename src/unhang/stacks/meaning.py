@@ -87,7 +87,7 @@ def main_thread(sample: ProcessSample) -> ThreadStack | None:
     """The thread that runs the program: the main one, unless that only waits for another.
 
     Where a framework runs the program's loop in a thread of its own, the main one shows no line of
-    the program; at its end an interpreter waits for threads that somebody has left behind. In the
+    the program; at its end an interpreter waits for threads that were left behind. In the
     backward pass the program goes on in a thread of torch's: its frames stand above the main one's.
     """
     main = next((thread for thread in sample.threads if thread.is_main), None)

@@ -1,7 +1,7 @@
 """What kind of process a stack belongs to, from its outer frames alone.
 
-Launchers and data-loader workers inherit RANK and its like, and saved files often hold them beside
-the ranks. Their outermost Python frames give them away.
+Launchers and data-loader workers inherit RANK and its like, and saved files often hold them
+with the ranks. Their outermost Python frames give them away.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ import pytest
 
 from unhang.collect.processes import Process, ProcessTable, read_process, read_processes
 from unhang.collect.ranks import (
+    TITLE,
     Target,
     below,
     find_ranks,
@@ -16,6 +17,7 @@ from unhang.collect.ranks import (
     of_one_job,
     python_processes,
 )
+from unhang.collect.sampling import sample_once
 from unhang.record.contact.marks import Mark, start_ticks
 
 TORCHRUN = {"TORCHELASTIC_RUN_ID": "job7", "WORLD_SIZE": "4", "MASTER_PORT": "29500"}
@@ -308,3 +310,19 @@ def test_beside_a_trainers_ranks_those_of_an_engine_are_none() -> None:
     }
     alone = find_ranks(ProcessTable.of(ENGINE))
     assert of_one_job(alone) == alone
+
+
+@pytest.mark.parametrize(("how", "rank"), [("RANK", 0), (TITLE, -1)])
+def test_a_dead_worker_of_an_engine_is_not_the_one_that_died_first(how: str, rank: int) -> None:
+    """An engine ends all its workers after the first: the one that is seen is any of them."""
+    child = os.fork()
+    if not child:
+        os._exit(0)
+    os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+    try:
+        dead = read_process(child)
+        assert dead is not None
+        sample, _ = sample_once(Target(dead, rank=0, role="rank", how=how))
+    finally:
+        os.waitpid(child, 0)
+    assert (sample.rank, sample.state) == (rank, "Z")

@@ -1,6 +1,6 @@
 """What logs say: failures that may be the cause, what only followed, and watchdogs' counters.
 
-A log names what was printed, not what was called; a message that every rank prints blames nobody.
+A log names what was printed, not what was called; a message that every rank prints blames none.
 The rules of messages are imported where there are logs: most cases have none.
 """
 
@@ -57,7 +57,7 @@ class Failure(Message, frozen=True, kw_only=True):
     """A failure that may be the cause, as logs tell it.
 
     Attributes:
-        culprits: The ranks that it names: mostly who printed it, sometimes others, or nobody.
+        culprits: The ranks that it names: mostly who printed it, sometimes others, or none.
         names_others: Its words name them, and they are none of those that printed it.
         everybody: All ranks printed it.
         ordered: It is known that it came before the failures after it.
@@ -220,7 +220,7 @@ def _failures(events: Sequence[LogEvent], ranks: frozenset[int]) -> Iterator[Fai
 
 
 def _named_by(group: FailureGroup, *, tasks: bool) -> tuple[int, ...]:
-    """The ranks that a failure names: mostly who wrote it, sometimes others, or nobody."""
+    """The ranks that a failure names: mostly who wrote it, sometimes others, or none."""
     from unhang.logs.rules import rule_of
 
     rule = rule_of(group.first.code)
