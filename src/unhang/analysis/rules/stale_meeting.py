@@ -65,8 +65,8 @@ KIND: Final = Kind(
     ),
 )
 
-_REFUSED: Final = frozenset({"gloo-loopback", "gloo-refused", "gloo-nobody-came"})
-"""Kinds of Gloo's messages that no process answers at an address, or that none has come."""
+_OF_GLOO: Final = "gloo-"
+"""How the slugs of Gloo's messages begin: of those about transport, no process has answered."""
 
 _KEPT: Final = "its default, the static rendezvous, keeps one store for all attempts"
 
@@ -114,8 +114,12 @@ def _claims(facts: CaseFacts) -> Iterator[Claim]:
 def _refused(lives: Lives, again: Sequence[RankLook]) -> tuple[int, ...]:
     said = lives.said
     messages = (*said.failures, *said.effects, *said.recognised)
-    told = {rank for each in messages if each.kind.slug in _REFUSED for rank in each.group.ranks}
+    told = {rank for each in messages if _is_refusal(each.kind) for rank in each.group.ranks}
     return tuple(look.rank for look in again if look.rank in told and not look.sample.last_call)
+
+
+def _is_refusal(kind: Kind) -> bool:
+    return kind.family == "transport" and kind.slug.startswith(_OF_GLOO)
 
 
 def _is_inside(look: RankLook) -> bool:
