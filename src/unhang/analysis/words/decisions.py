@@ -32,7 +32,7 @@ WHY: Final[dict[Reason, str]] = {
     "unsure": "the evidence is not enough to act on",
     "not-reached": "ranks that others wait for run there, and it gave no evidence",
     "not-enough-evidence": "not enough evidence to decide",
-    "comes-again": "it ended at one line for one reason each time",
+    "comes-again": "it ended at the same line for the same reason each time",
 }
 """Why, after what to do and a colon."""
 
