@@ -107,8 +107,13 @@ def _claims(facts: CaseFacts) -> Iterator[Claim]:
         victims=ranks,
         sites=tuple(sites_of(inside, "victim", facts.book)),
         doubts=() if refused else (Doubt.NOBODY_ABSENT,),
-        reasons=(Reason(Because.OWN, frozenset(ranks), (_STARTING,)),),
+        reasons=(Reason(Because.OWN, _at_store(looks), (_STARTING,)),),
     )
+
+
+def _at_store(looks: Sequence[RankLook]) -> frozenset[int]:
+    """All ranks of this attempt: one that has come out waits for the others in its next call."""
+    return frozenset(look.rank for look in looks if look.sample.earlier)
 
 
 def _refused(lives: Lives, again: Sequence[RankLook]) -> tuple[int, ...]:
@@ -144,6 +149,6 @@ def _verdict_of_stale_meeting(about: StaleMeeting, claim: Claim) -> Words:  # no
     else:
         what = f"All ranks have come to the store {place}, and their group is not made"
     return Words(
-        f"{what}, which still has the addresses of the attempt before.",
+        f"{what}: it still has the addresses of the attempt before.",
         (f"torchrun has restarted the job {count_of(about.attempts, 'time')}; {_KEPT}.",),
     )
