@@ -228,7 +228,7 @@ class Patrol:
         """Whether a launcher that lives on has ended all its ranks, as for nodes that join or go.
 
         It sends SIGTERM to all at once. Of one rank that others end, the rest live on as long as
-        the launcher is held. Nothing is lost by waiting: if the launcher fails, that is told.
+        the launcher is held. Nothing is lost by waiting: a launcher that fails is an incident.
         """
         pids = {member.pid for member in self.roster.members} | {end.member.pid for end in ends}
         others = [self.tree.beside(end.member.pid, pids) for end in ends]

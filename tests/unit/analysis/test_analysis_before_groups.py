@@ -361,5 +361,9 @@ def test_who_has_not_come_to_the_store_of_an_earlier_attempt_is_named() -> None:
     """A rank that did not come explains more than addresses of an attempt before."""
     stuck = cause(again(0), again(1), again(2))
     assert (stuck.code, stuck.culprits, stuck.confidence) == ("UH404", (), "medium")
+    out = sample_of(2, f"{C10D}/distributed_c10d.py:3245 all_reduce < train.py:12 main", state="S",
+                    phase="ready", told_size=3, earlier=1)  # fmt: skip
+    half = diagnose(Case(samples=(*again(0), *again(1), out, replace(out, sample=1))))
+    assert [(each.code, each.culprits) for each in half.causes] == [("UH404", ())]
     alone = cause(again(0), again(1))
     assert (alone.code, alone.culprits) == ("UH101", (2,))

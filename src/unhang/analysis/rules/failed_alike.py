@@ -27,7 +27,7 @@ class FailedAlike(Struct, frozen=True):
 
 
 class EndedByOrder(Struct, frozen=True):
-    """All ranks, each of which was ended by SIGTERM: by whom and why is not in the evidence."""
+    """All ranks: SIGTERM ended each. Which process sent it, and why, is not in the evidence."""
 
     ranks: tuple[int, ...]
 

@@ -65,8 +65,8 @@ KIND: Final = Kind(
     ),
 )
 
-_REFUSED: Final = frozenset({"gloo-loopback", "gloo-refused", "gloo-nobody-came"})
-"""Kinds of Gloo's messages that no process answers at an address, or that none has come."""
+_OF_GLOO: Final = "gloo-"
+"""How the slugs of Gloo's messages begin: of those about transport, no process has answered."""
 
 _KEPT: Final = "its default, the static rendezvous, keeps one store for all attempts"
 
@@ -107,15 +107,24 @@ def _claims(facts: CaseFacts) -> Iterator[Claim]:
         victims=ranks,
         sites=tuple(sites_of(inside, "victim", facts.book)),
         doubts=() if refused else (Doubt.NOBODY_ABSENT,),
-        reasons=(Reason(Because.OWN, frozenset(ranks), (_STARTING,)),),
+        reasons=(Reason(Because.OWN, _at_store(looks), (_STARTING,)),),
     )
+
+
+def _at_store(looks: Sequence[RankLook]) -> frozenset[int]:
+    """All ranks of this attempt: one that has come out waits for the others in its next call."""
+    return frozenset(look.rank for look in looks if look.sample.earlier)
 
 
 def _refused(lives: Lives, again: Sequence[RankLook]) -> tuple[int, ...]:
     said = lives.said
     messages = (*said.failures, *said.effects, *said.recognised)
-    told = {rank for each in messages if each.kind.slug in _REFUSED for rank in each.group.ranks}
+    told = {rank for each in messages if _is_refusal(each.kind) for rank in each.group.ranks}
     return tuple(look.rank for look in again if look.rank in told and not look.sample.last_call)
+
+
+def _is_refusal(kind: Kind) -> bool:
+    return kind.family == "transport" and kind.slug.startswith(_OF_GLOO)
 
 
 def _is_inside(look: RankLook) -> bool:
@@ -140,6 +149,6 @@ def _verdict_of_stale_meeting(about: StaleMeeting, claim: Claim) -> Words:  # no
     else:
         what = f"All ranks have come to the store {place}, and their group is not made"
     return Words(
-        f"{what}, which still has the addresses of the attempt before.",
+        f"{what}: it still has the addresses of the attempt before.",
         (f"torchrun has restarted the job {count_of(about.attempts, 'time')}; {_KEPT}.",),
     )
