@@ -156,6 +156,12 @@ _ALL = (
         "moving", (0, 0, 0), steps=100_000, pause_s=0.3,
     ),
     _job(
+        "moving_halves",
+        "Nothing is wrong: ends are noticed up to a second late, and were not yet.",
+        "all_reduce halves 64, all_reduce world 64",
+        "moving", (0, 0, 0), steps=100_000, pause_s=0.001,
+    ),
+    _job(
         "killed_elsewhere",
         "Rank 0 is killed before an exchange, for whose end the peers of its peers wait.",
         "ring strided 64, all_reduce upper 256, scatter halves 64",

@@ -327,11 +327,11 @@ class ProcessSample(ProcessState):
         exit_status: Exit code, 128 + n for a signal as shells say it; None while it runs.
         parent_rank: For helpers and data-loader workers: the rank that started them.
         looks: What the kernel had counted of it and all that it started, about a second apart since
-            its job last got on, oldest first, relative to the oldest; empty where nobody measured.
+            its job last got on, oldest first, relative to the oldest; empty where not measured.
         wakes_s: Seconds until the sleep of its main thread ends; -1 where it does not sleep, or
             nothing tells.
         line_looks, lines: How often its innermost line was seen before, a second apart, since its
-            job last got on, and how many different ones that were; 0 where nobody noted it.
+            job last got on, and how many different ones that were; 0 where not noted.
         ended_ns: When it began to end by its own word, or was seen to have ended; 0 where it has
             not, or nothing tells.
         phase: How far it has come: "starting", "imported" (torch.distributed), "initialising" (in
@@ -359,10 +359,10 @@ class ProcessSample(ProcessState):
             function to be run; "" where it waits for none, or nothing tells.
         went_on: In a hang: since the alarm a call of it has ended well, and it has begun another;
             or its job has ended well.
-        paused_s: In a hang: for how long nobody had moved who may be waited for, where that is no
-            longer than a rank may pause in its own code; -1 where it is, or nobody watches.
-        grace_s: In a hang: how long such a pause may take; 0 where nobody watches.
-        short_of: What it was short of before this look; None where nobody measured it.
+        paused_s: In a hang: for how long no rank had moved that may be waited for, where that is no
+            longer than a rank may pause in its own code; -1 where it is, or where no run watches.
+        grace_s: In a hang: how long such a pause may take; 0 where no run watches.
+        short_of: What it was short of before this look; None where not measured.
         memory_kill: What the kernel killed as it ended, or beside it; None where nothing tells.
     """
 

@@ -136,13 +136,16 @@ def _last_resort(claims: Sequence[Claim]) -> list[Claim]:
     """Take silent ranks back to an observation where something is known to be wrong.
 
     A rank without a dump may be waiting like the others; it is suspected only where nothing else
-    explains the hang.
+    explains the hang. Then calls that stand for no known reason may stand for it.
     """
-    others = [c for c in claims if c.is_cause and not c.kind.has(Trait.LAST_RESORT)]
+    causes = [c for c in claims if c.is_cause]
+    silent = [c for c in causes if c.kind.has(Trait.LAST_RESORT)]
+    others = [c for c in causes if not c.kind.has(Trait.LAST_RESORT)]
+    alone = [c for c in silent if not any(_may_explain(other, c) for other in others)]
+    if alone:
+        return [replace(c, role="observation") if c in others else c for c in claims]
     return [
-        replace(c, role="observation").doubted([Doubt.OTHER_CAUSE])
-        if c.kind.has(Trait.LAST_RESORT) and any(_may_explain(other, c) for other in others)
-        else c
+        replace(c, role="observation").doubted([Doubt.OTHER_CAUSE]) if others and c in silent else c
         for c in claims
     ]
 

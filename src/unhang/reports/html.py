@@ -218,7 +218,8 @@ def _map(report: Report, picture: Picture, story: Story) -> Iterator[str]:
     yield from _replay(picture)
     yield '<div id="map" class="wide" role="listbox" aria-multiselectable="true" '
     yield 'aria-label="Ranks: choose some to see these alone"></div>'
-    yield '<div class="bar legend" id="legend"></div><div id="about" class="about soft"></div>'
+    yield '<div class="bar legend" id="legend"></div>'
+    yield '<div id="about" class="about soft noprint"></div>'
     yield '<div id="chosen" class="soft noprint" role="status"></div></section>'
 
 

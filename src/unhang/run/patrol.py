@@ -66,9 +66,9 @@ INTERRUPTED_S = 120.0
 LAUNCHER_ENDS_S = 40.0
 """Launchers end the other ranks of one that failed; torchrun gives them 30 s."""
 
-STACKS_S = 10.0
+ALL_S = STACKS_S = 10.0
 """So long a verdict that is made beside the job is waited for: before the job is ended, with the
-stacks of its calls; and after its end."""
+stacks of its calls; and after its end. So long other nodes have to look once more."""
 
 _TERMINATED = 128 + signal.SIGTERM
 
@@ -559,6 +559,7 @@ class Patrol:
         """
         if self.orders.on_hang != "report":
             self._await(self._refining)  # ranks add the stacks of their calls while they can
+        absent = self._await_all(incident)
         verdict = incident.verdict if incident else None
         if incident is None or verdict is None:
             self.course.decided("there is no verdict", looks_again=False)
@@ -569,13 +570,12 @@ class Patrol:
         how, grace_s = self.orders.on_hang, self.orders.grace_s
         if isinstance(self._see(acting=True), Resumed):
             return
-        again = self._put_off(verdict)
+        again = self._put_off(verdict, absent)
         if how == "report":
             if verdict.pausing and not self.orders.quiet:
                 say(pause_words(verdict, "looked at again when", grace_s))
             self.course.decided("--on-hang report", looks_again=again)
             return
-        absent = self.company.why_not_all()
         spared = why_spared(verdict, how, grace_s, self.watch.left, absent)
         if spared:
             say(f"{spared} (--on-hang {how})")
@@ -598,7 +598,17 @@ class Patrol:
         say(f"ending the job (--on-hang {how})")
         self.tree.end(lambda: self.guard.is_over)
 
-    def _put_off(self, verdict: Verdict) -> bool:
+    def _await_all(self, incident: NodeIncident | None) -> str:
+        """Why a verdict that may end the job is not of all nodes; they have a moment to look."""
+        until_s = time.monotonic() + ALL_S
+        acts = self.orders.on_hang != "report" and incident is not None
+        while absent := self.company.why_not_all() if acts else "":
+            if not self.company.leads or time.monotonic() > until_s or not self.context.in_time():
+                break
+            time.sleep(0.1)
+        return absent
+
+    def _put_off(self, verdict: Verdict, absent: str = "") -> bool:
         """Look again later at ranks that may yet come; the node that has them does, for all.
 
         Returns:
@@ -612,7 +622,9 @@ class Patrol:
         elif late and not self._leaves_it:
             pausing = {*verdict.pausing, *self.watch.left}
             self.watch.wait_until(self.orders.grace_s, pausing)
-        return bool(late)
+        elif absent and self.company.leads:  # later each time: it may be for ever
+            self.watch.put_off(here)
+        return bool(late) or bool(absent)
 
     def _await(self, judging: threading.Thread | None) -> None:
         """Wait for a verdict that comes beside the job, but not for long."""

@@ -102,7 +102,7 @@ def test_ranks_of_a_node_that_is_lost_may_come_from_another() -> None:
     [
         (beat_of(*map(rank_at, range(2, 8))), 2.0, True),
         (beat_of(*map(rank_at, range(2, 7))), 2.0, False),
-        (beat_of(*map(rank_at, range(2, 8))), 9.0, False),
+        (beat_of(*map(rank_at, range(2, 8))), 19.0, False),
         (beat_of(*map(rank_at, range(2, 8)), attempt=1), 2.0, False),
     ],
 )
@@ -130,7 +130,7 @@ def test_a_job_is_ended_on_the_view_of_all_nodes_alone() -> None:
     assert assembly.why_not_all(2.0) == "host-c did not answer", "it is of no incident that is"
     assembly.gave("c", 1)
     assert assembly.why_not_all(2.0) == ""
-    assert assembly.why_not_all(9.0) == "host-b, host-c did not answer", "that was seen long ago"
+    assert assembly.why_not_all(19.0) == "host-b, host-c did not answer", "that was seen long ago"
     assembly.lost("c", well=True)
     assert assembly.why_not_all(2.0) == "no supervisor tells of ranks 5-7"
 
@@ -176,6 +176,26 @@ def test_ranks_that_come_into_view_after_an_alarm_have_not_moved() -> None:
         assert watch.see(assembly.look(mine[second], float(second))) is None
     assembly.heard("b", unpacked(packed(beat_of(rank_at(2, 8)))), 17.0)
     assert isinstance(watch.see(assembly.look(mine[17], 17.0)), Resumed)
+
+
+def test_a_rank_out_of_view_has_not_stood_still() -> None:
+    """Its work put the alarm off; while its supervisor is frozen, it may work on."""
+    watch, assembly = HangWatch(5.0, 1.0), led("b")
+    mine = (rank_at(0), rank_at(1))
+    works = replace(rank_at(2, waiting=False), busy=True)
+
+    def at(second: int, there: RankProgress | None) -> object:
+        if there is not None:
+            assembly.heard("b", unpacked(packed(beat_of(there))), float(second))
+        look = ProgressLook(float(second), mine, elsewhere=True)
+        return watch.see(assembly.look(look, float(second)))
+
+    assert any(isinstance(at(second, works), Alarm) for second in range(1, 9))
+    watch.put_off((2,))
+    assert [at(second, works) for second in range(9, 12)] == [None] * 3
+    assert [at(second, None) for second in range(12, 60)] == [None] * 48
+    still = [at(second, rank_at(2, waiting=False)) for second in range(60, 70)]
+    assert any(isinstance(event, Alarm) and event.again for event in still)
 
 
 # ------------------------------------------------------------------ elections

@@ -224,7 +224,7 @@ pen.font = "12px system-ui, sans-serif";  // as `svg text` in the style
 const widthOf = (text) => pen.measureText(text).width;
 function fitted(text, width) {
   // The end of a name in brackets is what tells groups apart.
-  const tail = (/ \([^()]*\)$/.exec(text) || [""])[0], head = text.slice(0, text.length - tail.length);
+  const tail = (/ \((?!every)[^()]*\)$/.exec(text) || [""])[0], head = text.slice(0, text.length - tail.length);
   let short = text;
   for (let most = head.length; most > 0 && widthOf(short) > width; most -= 1) short = cut(head, most) + tail;
   return short;

@@ -20,7 +20,7 @@ from unhang.wording import rank_phrase
 __all__ = ["SILENT_S", "Absent", "Assembly", "OpenIncident", "Succession", "Successor"]
 
 LATE_LOOKS: Final = 3
-LATE_S: Final = 3.0
+LATE_S: Final = 6.0
 """What a supervisor has seen three of its looks and this ago tells nothing of now."""
 SILENT_S: Final = 10.0
 """One that has said nothing for so long is frozen, or lost: each says every 2 s that it lives."""

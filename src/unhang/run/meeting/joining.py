@@ -68,7 +68,7 @@ class Joining:
         self._closed = threading.Event()
         self._kept: socket.socket | None = None
         self._told: set[str] = set()
-        self._began_s = time.monotonic()
+        self._alone_s = time.monotonic()
 
     def start(self) -> None:
         """Begin to look for the others."""
@@ -157,7 +157,7 @@ class Joining:
         self._standing.nudge()
 
     def _leave(self) -> None:
-        self._role = self._alone
+        self._role, self._alone_s = self._alone, time.monotonic()
         self._succession.lost(time.monotonic())
         self._standing.nudge()
 
@@ -198,7 +198,7 @@ class Joining:
         yield from wide
 
     def _tell_of_being_alone(self) -> None:
-        if time.monotonic() - self._began_s > ALONE_S:
+        if time.monotonic() - self._alone_s > ALONE_S:
             where = f"{self._standing.invitation.host}:{self._standing.invitation.port}"
             self._say_once(f"no other supervisor was met at {where}: it watches this node alone")
 

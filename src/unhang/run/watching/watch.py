@@ -254,6 +254,8 @@ class HangWatch:
 
     def _weigh(self, look: ProgressLook) -> None:
         """Note how long nothing has moved, and nobody worked, of those that may be waited for."""
+        if self._is_out_of_view(look):
+            self._still_since_s = look.time_s
         watched = [rank for rank in look.ranks if not self._movers or rank.rank in self._movers]
         works = any(rank.works for rank in watched)
         if self.auto and not self._movers:  # Whoever waits may spin, which is no work.
@@ -264,6 +266,11 @@ class HangWatch:
         if works:
             self.longest_workless_s = max(self.longest_workless_s, look.time_s - self._worked_s)
             self._worked_s = look.time_s
+
+    def _is_out_of_view(self, look: ProgressLook) -> bool:
+        """Whether one whose work put an alarm off was seen on another node, and is not now."""
+        seen = {rank.rank for rank in look.ranks}
+        return any(-1 - rank in self._finished for rank in self._movers - seen)
 
     def _tell_of_work(self, look: ProgressLook, quiet: float) -> Working | None:
         """Once a quiet, where work alone has kept it from being an alarm."""
