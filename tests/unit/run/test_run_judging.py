@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
+import subprocess
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -205,3 +207,18 @@ def test_a_verdict_tells_where_its_culprits_are_and_how_sure_it_is() -> None:
     ranks = (replace(report.ranks[0], host="node00"), *report.ranks[1:])
     assert verdict_of(replace(report, findings=(both,), ranks=ranks), "").host == ""
     assert verdict_of(replace(report, findings=()), "").confidence == ""
+
+
+def test_a_limit_of_processes_takes_the_verdict_and_not_the_watch(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As under ulimit -u: the job is watched on, and where its evidence lies is said."""
+
+    def refused(*_: object, **__: object) -> None:
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(subprocess, "Popen", refused)
+    verdict = judge(tmp_path, (), lambda: True)
+    assert verdict.case == tmp_path
+    assert "Resource temporarily unavailable" in verdict.text
+    assert f"unhang diagnose {tmp_path}" in verdict.text

@@ -27,13 +27,21 @@ def judge(case: Path, look: Sequence[str], in_time: Callable[[], bool]) -> Verdi
         in_time: False once somebody is impatient: then it is given up.
     """
     command = python_command("unhang.run.incident.judge", str(case), *look)
-    with subprocess.Popen(  # noqa: S603 - our own module
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    ) as process:
+    try:
+        started = subprocess.Popen(  # noqa: S603 - our own module
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+    except OSError as error:  # a limit of processes or descriptors: the watch has to go on
+        return Verdict(
+            f"no verdict: the process that judges cannot be started: {error.strerror}; get it "
+            f"with: unhang diagnose {case}\n",
+            case=case,
+        )
+    with started as process:
         for _ in range(int(PATIENCE_S / 0.25)):
             try:
                 out, err = process.communicate(timeout=0.25)
