@@ -125,7 +125,7 @@ def verdict(*, quick: bool) -> Section:
     """The cases are made as columns, so that only the reasoning is measured.
 
     A 3D layout: tensor groups of 8, data-parallel groups, the world; one rank never joins a
-    tensor-parallel call, its group waits for it, and everybody else waits for that group in a call
+    tensor-parallel call, its group waits for it, and all others wait for that group in a call
     of the world. Each measurement runs in a process of its own, whose peak memory holds the columns
     too.
     """
@@ -238,7 +238,7 @@ KEYS = ("seconds", "critical_s", "peak_mb", "nodes", "bytes")
 def stacks_merge(*, quick: bool) -> Section:
     """Merging the stacks of 131,072 ranks x 8 threads x 40 frames: at once, and node by node.
 
-    Two generated jobs: one where nearly everybody stands at the same places (9 distinct stacks),
+    Two generated jobs: one where nearly all ranks are at the same places (9 distinct stacks),
     one where the inner frames differ (100,000 distinct stacks). The slope compares 16,384 ranks
     with 131,072: 8 means linear. Every measurement runs in a process of its own, whose peak memory
     it gives; that of the columns that are merged (168 MB at full size) is part of it.

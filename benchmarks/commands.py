@@ -128,7 +128,7 @@ deep(20)
 
 
 def stacks_live(*, quick: bool) -> Section:
-    """How long `unhang stacks` takes on this node: whole command, one look, beside py-spy alone.
+    """How long `unhang stacks` takes on this node: whole command, one look, next to py-spy alone.
 
     The ranks are Python processes with RANK that sleep 20 calls deep, so that what is measured is
     finding, sampling, merging and judging, not torch. py-spy alone is run once for each process,
@@ -148,7 +148,7 @@ def stacks_live(*, quick: bool) -> Section:
     return Section(
         title="Stacks of the ranks of one node",
         text=describe(stacks_live.__doc__),
-        columns=("ranks", "unhang stacks, s", "of which CPU, s", "py-spy in a loop, s"),
+        columns=("ranks", "unhang stacks, s", "CPU of it, s", "py-spy in a loop, s"),
         rows=tuple(rows),
     )
 

@@ -49,10 +49,10 @@ def _bare_read(dumps: Path, runs: int = 3) -> Cost:
 def diagnose(*, quick: bool) -> Section:
     """Each size beside the other program; `quick` takes the smallest two."""
     return Section(
-        title="diagnose, beside torchfrtrace",
+        title="diagnose, next to torchfrtrace",
         text=(
             f"Generated dumps of a job with {ENTRIES:,} entries a rank and a stack of 20 frames "
-            "each, one rank of which never joined. Wall and CPU time, peak memory of processes, "
+            "each; one rank never joined. Wall and CPU time, peak memory of processes, "
             f"files in the page cache but for the largest size; medians of {RUNS} runs of `unhang "
             "diagnose`, 1 of the largest, of `torchfrtrace` and of `cat` (the bare read).\n\n"
             "![CPU time by number of ranks](images/diagnose.svg)"

@@ -120,7 +120,7 @@ def _freeze(scene: Scene, leaving: int) -> tuple[int, int]:
 
 @fault("fabric-stuck", "UH401", layouts=(*COLLECTIVE, "uneven"), near=("UH101", "UH201", "UH204"))
 def fabric_stuck(scene: Scene) -> Judge:
-    """Everybody is in the call, all agree, and it does not move: transport, device or library.
+    """Everybody is in the call, all agree, and it makes no progress: transport, device or library.
 
     No rank is missing and none may be named.
     """

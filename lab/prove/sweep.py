@@ -120,7 +120,7 @@ def _judged(
     for text in falsehoods(state, verdict, [str(n) for n in range(len(groups))]):
         yield "false sentence", text
     if not waits(state):
-        yield "nobody waits", ""
+        yield "no rank waits", ""
         if verdict.causes:
             yield "false alarm", ""
         return

@@ -15,12 +15,12 @@ HEADING: Final = "## Every small program with every single mistake"
 
 _INTRO: Final = """\
 Written by `make prove`. Programs of two to four ranks, up to three kinds of groups (meshes among
-them) and steps of one to six calls: collectives of two kinds, sends and receives; hosts that wait
-for each call, that run ahead of one queue, or of a queue for each group; the step repeated before
-and after. Each is run to its end by the simulator without a mistake and with every single one: a
-call left out, made once more, changed with the next, of another kind or size, and a rank that stops
-or ends there. All steps of one and two calls are run in all variants, those of three calls in one
-of nine in turn; longer ones are drawn by lot. What differs in the names of ranks only is run once.
+them) and steps of one to six calls: collectives of two kinds, sends and receives. Hosts wait for
+each call, run ahead of one queue, or of a queue for each group; the step is repeated before and
+after. The simulator runs each to its end without a mistake and with every single one. A mistake is
+a call left out, made once more, swapped with the next, of another kind or size, or a rank that
+stops or ends there. All steps of one and two calls are run in all variants, those of three calls in
+one of nine in turn; longer ones are drawn by lot. What differs in rank names only is run once.
 
 A rank is *innocent* only if no program of any length ends in these dumps by one mistake of it: that
 is searched for. Of a hang whose dumps tell two stories, naming one of those whom they allow is
@@ -31,15 +31,15 @@ _ROWS: Final = (
     ("end states", "different end states, each judged once"),
     ("hangs", "hangs"),
     ("false sentence", "sentences that contradict the dumps"),
-    ("false alarm", "a problem where nobody waits"),
+    ("false alarm", "a problem where no rank waits"),
     ("missed", "a hang without a problem"),
     ("innocent", "innocent ranks with high or medium confidence"),
     ("wrong name", "innocent ranks with any confidence"),
-    ("named", "the rank that made the mistake named, and nobody else"),
-    ("not named", "determined, and nobody named"),
+    ("named", "the rank that made the mistake named, and no other"),
+    ("not named", "determined, and no rank named"),
     ("one of several", "one named of several whom the dumps allow"),
-    ("not to be known", "nobody named, and the dumps allow several"),
-    ("one dump alone", "nobody named, for there is one dump alone"),
+    ("not to be known", "no rank named, and the dumps allow several"),
+    ("one dump alone", "no rank named, for there is one dump alone"),
 )
 
 

@@ -173,7 +173,7 @@ _WANTED = {"high": "99 %", "medium": "85 %", "low": "-"}
 _RELIABILITY = """## How much a confidence is worth
 
 Of all causes that unhang reports with a confidence, the share that is right: an accepted code, and
-nobody named who is not to blame.
+no innocent rank named.
 
 """
 

@@ -36,14 +36,14 @@ Written by `python -m lab subsets --write docs/accuracy.md`. Four sets that NVID
 GPUs while it injected faults (tests/data/nvrx): dumps of unfinished calls, without stacks. Each is
 read whole, with every one, two and three of its dumps taken away, and with more, drawn by lot.
 
-- **exact**: all who are at fault and left a dump are named, and nobody who is innocent.
-- **unsure**: not so, but nobody innocent is named with more than low confidence.
-- **innocent**: somebody innocent is named with high or medium confidence."""
+- **exact**: all ranks at fault that left a dump are named, and no innocent one.
+- **unsure**: not so, but no innocent rank is named with more than low confidence.
+- **innocent**: an innocent rank is named with high or medium confidence."""
 
 _WHY: Final = """\
-What is unsure is not proven by what is left. A device shows as stopped only beside peers that have
-finished more in the same groups: once no such peer's dump is there, those at fault look like all
-who wait. And of several ranks that left nothing, any one may be the reason."""
+What is unsure is not proven by what is left. A device shows as stopped only next to peers that
+have finished more in the same groups: once no such peer's dump is there, ranks at fault look like
+all that wait. And of several ranks that left nothing, any one may be the reason."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,6 +67,8 @@ def __getattr__(name: str) -> "Any":  # noqa: ANN401 - whatever the attribute is
     from importlib import import_module
 
     value = getattr(import_module(_HOME[name]), _OTHER_NAMES.get(name, name))
+    if name == "diagnose":
+        import_module("unhang.reports")  # so that a report knows how to show itself
     globals()[name] = value
     return value
 

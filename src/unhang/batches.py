@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from unhang.case import Calls, IntArray
 from unhang.model import OpName
+from unhang.spans import distinct
 
 __all__ = ["Batches", "find_batches", "is_closing"]
 
@@ -90,7 +91,7 @@ def _in_lanes(calls: Calls, marked: Bools) -> tuple[IntArray, IntArray]:
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
     groups, threads = int(calls.group.max()) + 2, int(calls.thread.max()) + 2
     place = calls.dump.astype(np.int64) * groups + calls.group + 1
-    rows = np.flatnonzero(np.isin(place, np.unique(place[marked])))
+    rows = np.flatnonzero(np.isin(place, distinct(place[marked])))
     lane = place[rows] * threads + calls.thread[rows] + 1
     order = np.argsort(lane, kind="stable")
     return rows[order], lane[order]

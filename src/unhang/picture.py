@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 __all__ = [
-    "Bar", "Branch", "Cell", "Heat", "Knot", "Lane", "Link", "Picture", "Rate", "Slot", "Team",
+    "Bar", "Branch", "Cell", "Heat", "Knot", "Lane", "Link", "Picture", "Rate", "Replay", "Slot",
+    "Team",
 ]  # fmt: skip
 
 CellState: TypeAlias = Literal["finished", "open", "failed", "missing", "unknown"]
@@ -43,6 +44,7 @@ class Knot:
         place: Line of the user's code, where it is one.
         level: The longest way to where waiting ends: 0 for ranks for whom others wait.
         ring: It lies in a circle.
+        description, members: Of the group of a single call.
     """
 
     kind: Literal["ranks", "call"]
@@ -53,6 +55,8 @@ class Knot:
     place: str = ""
     level: int = 0
     ring: bool = False
+    description: str = ""
+    members: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +174,22 @@ class Rate:
 
 
 @dataclass(frozen=True, slots=True)
+class Replay:
+    """What each rank did from the last good step to the standstill.
+
+    Attributes:
+        good: The call that all had finished: "all_reduce #149 of tp (2)".
+        since_ms: The moments, before the last of them, negative.
+        states: Of each moment a character a rank, in the order of ranks: "." in its own code,
+            "c" in a call that ends later, "w" in one that never ends, "?" not known.
+    """
+
+    good: str
+    since_ms: tuple[float, ...]
+    states: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Branch:
     """A frame of the tree of stacks, outermost first, with the ranks that stand below it."""
 
@@ -196,4 +216,5 @@ class Picture:
     heat: Heat | None = None
     rates: tuple[Rate, ...] = ()
     stacks: tuple[Branch, ...] = ()
+    replay: Replay | None = None
     left_out: tuple[str, ...] = ()

@@ -6,9 +6,10 @@ Every command that judges makes one, every renderer reads one, and `to_json` is 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import lru_cache
+from html import escape
 from typing import Any, Literal, TypeAlias
 
 from unhang.catalogue import kind_of, url_of
@@ -63,7 +64,7 @@ RankState: TypeAlias = Literal[
     "unknown",
 ]
 
-Action: TypeAlias = Literal["wait", "fix-code", "restart", "restart-without", "look-first"]
+Action: TypeAlias = Literal["wait", "fix-code", "restart", "restart-without", "look-first", "stop"]
 Reason: TypeAlias = Literal[
     "nothing-wrong",
     "slow",
@@ -86,6 +87,7 @@ Reason: TypeAlias = Literal[
     "unsure",
     "not-reached",
     "not-enough-evidence",
+    "comes-again",
 ]
 
 
@@ -306,7 +308,8 @@ class Decision:
 
     Attributes:
         action: wait; fix-code: the same again ends the same way; restart; restart-without
-            `subjects`; look-first: at `subjects`, before anything is decided.
+            `subjects`; look-first: at `subjects`, before anything is decided; stop: restarts have
+            ended the same way too often.
         reason: Why, as a word that never changes.
         subjects: Ranks, hosts, GPUs… that the action is about; may be empty.
         text: All of it in one sentence for people.
@@ -410,6 +413,14 @@ class Report:
     before: Before | None = None
     nodes: tuple[AskedNode, ...] = ()
 
+    def __str__(self) -> str:
+        """The verdict in a dozen lines of text, as `unhang diagnose` prints it."""
+        return SHOWN["text"](self) if "text" in SHOWN else self.summary
+
+    def _repr_html_(self) -> str:
+        """The same for a notebook."""
+        return SHOWN["html"](self) if "html" in SHOWN else escape(self.summary)
+
     @property
     def causes(self) -> tuple[Finding, ...]:
         """The findings of role cause."""
@@ -419,6 +430,10 @@ class Report:
     def culprits(self) -> tuple[int, ...]:
         """All culprit ranks of all causes, ascending, each once."""
         return tuple(sorted({rank for f in self.causes for rank in f.culprits}))
+
+
+SHOWN: dict[str, Callable[[Report], str]] = {}
+"""How a report shows itself, by form; filled by `unhang.reports`, which stands above this."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,18 +1,18 @@
-"""One value for each span of rows: what all dumps of a case are asked, in one pass over a column.
+"""Passes over columns: one value for each span of rows, and sets of numbers.
 
-Asking them one by one takes as long for a dump of two calls as for one of two thousand, and a large
-job has a hundred thousand dumps.
+A span is the rows of a dump. Asking dumps one by one takes as long for one of two calls as for one
+of two thousand, and a large job has a hundred thousand.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["highest", "lowest"]
+__all__ = ["distinct", "highest", "lowest", "union", "without"]
 
 Numbers = npt.NDArray[Any]
 
@@ -55,3 +55,27 @@ def _reduced(
             bounds = bounds[:-1]  # the last one goes to the end in any case
         found[some] = by.reduceat(values, bounds)[::2]
     return found
+
+
+# ------------------------------------------------------------------ sets, as sorted columns
+#
+# numpy has the same, and imports `numpy.ma` when first asked: time that a small case notices.
+
+Integers = TypeVar("Integers", bound="np.integer")
+
+
+def distinct(values: npt.NDArray[Integers]) -> npt.NDArray[Integers]:
+    """The values that occur, ascending."""
+    ordered = np.sort(values, axis=None)
+    return ordered[np.concatenate(([True], ordered[1:] != ordered[:-1]))[: len(ordered)]]
+
+
+def union(some: npt.NDArray[Integers], others: npt.NDArray[Integers]) -> npt.NDArray[Integers]:
+    """The values of both, ascending."""
+    return distinct(np.concatenate((some, others)))
+
+
+def without(some: npt.NDArray[Integers], others: npt.NDArray[Integers]) -> npt.NDArray[Integers]:
+    """The values of the first that the second lacks, ascending."""
+    every = distinct(some)
+    return every[np.isin(every, others, invert=True)]

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from unhang.errors import UsageError
 
 __all__ = [
+    "all_of",
     "count_of",
     "fold_ranks",
     "intervals",
@@ -147,6 +148,11 @@ def rank_phrase(ranks: Sequence[int], limit: int = 12) -> str:
 def count_of(number: int, noun: str, plural: str = "") -> str:
     """Write a count with its noun: "1 rank", "1,024 ranks"."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def all_of(number: int, noun: str) -> str:
+    """Write all of a kind with the verb: "all 4 members are", "the only member is"."""
+    return f"all {number:,} {noun}s are" if number != 1 else f"the only {noun} is"
 
 
 def printable(text: str, limit: int = 0) -> str:

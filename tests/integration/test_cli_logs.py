@@ -101,6 +101,6 @@ def test_the_message_of_a_guide_on_asynchronous_errors(tmp_path: Path) -> None:
     done = logs(str(log), "-v")
     said = " ".join(done.stdout.split())
     assert done.returncode == 3
-    assert "the logs show what followed from a failure, and not the failure itself" in said
+    assert "the logs show what followed from a failure, but not the failure itself" in said
     for option in ("--blocking", "--on-cpu", "--one-gpu"):
         assert f"unhang run {option} -- CMD" in said

@@ -159,12 +159,45 @@ def test_a_rank_can_be_searched_and_linked(browser: Browser, pages: dict[str, Wr
     page.wait_for_selector("#map [aria-selected=true][data-rank='47']")
 
 
+def test_the_way_to_the_standstill_is_replayed(browser: Browser, pages: dict[str, Written]) -> None:
+    """By the keyboard alone, and back to the verdict's own map; paper has that map too."""
+    page = opened(browser, pages["middle"].path, [], viewport=WIDE)
+    (culprit,) = pages["middle"].report.findings[0].culprits
+    waiting = page.locator("#map .s-waiting")
+    before = waiting.count()
+    page.focus("#moment")
+    page.keyboard.press("Home")
+    assert waiting.count() < before
+    assert page.locator("#map .then").get_attribute("data-rank") == str(culprit)
+    assert "before the last event" in str(page.get_attribute("#moment", "aria-valuetext"))
+    page.keyboard.press("End")
+    assert waiting.count() == before
+    assert page.locator("#map .s-culprit").get_attribute("data-rank") == str(culprit)
+    page.keyboard.press("Home")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert waiting.count() == before
+
+
+def test_paper_is_wide_enough(browser: Browser, pages: dict[str, Written]) -> None:
+    """Columns that it has no room for are counted below the table."""
+    page = opened(browser, pages["circle"].path, [], viewport={"width": 800, "height": 1100})
+    page.emulate_media(media="print")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 800
+    shown = sum(each.is_visible() for each in page.locator("#calls thead button").all())
+    left = page.locator("#calls caption").inner_text()
+    assert (
+        left
+        == f"{page.locator('#calls thead button').count() - shown} more columns are on the page."
+    )
+
+
 def test_groups_are_named_by_what_they_are(browser: Browser, pages: dict[str, Written]) -> None:
     """Where no host is known, ranks lie as the verdict's groups do; Tab comes to the culprit."""
     page = opened(browser, pages["middle"].path, [], viewport=WIDE)
     (culprit,) = pages["middle"].report.findings[0].culprits
     assert page.locator("#axis option:checked").inner_text().startswith("tensor-parallel groups")
     assert page.locator("#map [tabindex='0']").get_attribute("data-rank") == str(culprit)
+    assert page.locator("#waits text", has_text="tensor-parallel, ranks 40-47").count() == 1
 
 
 @pytest.mark.parametrize("name", ["two-faults", "wrong-dtype", "never-joined"])
@@ -282,13 +315,25 @@ def test_the_picture_says_what_the_report_says(
 def test_nobody_is_left_out(
     browser: Browser, pages: dict[str, Written], name: str, scheme: str
 ) -> None:
-    """What axe finds serious: contrast, names of controls, what a screen reader cannot read."""
+    """What axe finds at all: contrast, names and sizes of controls, what cannot be read aloud."""
     page = opened(browser, pages[name].path, [], viewport=WIDE, color_scheme=scheme)
     axe = files("axe_playwright_python").joinpath("axe.min.js").read_text()
     page.evaluate(f"{axe};undefined")
+    page.evaluate("axe.configure({rules: [{id: 'target-size', enabled: true}]})")
     found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
-    serious = [v for v in found["violations"] if v["impact"] in ("serious", "critical")]
-    assert [(v["id"], v["nodes"][0]["html"]) for v in serious] == []
+    assert [(v["id"], v["nodes"][0]["html"]) for v in found["violations"]] == []
+
+
+def test_the_first_key_leads_to_the_culprit(browser: Browser, pages: dict[str, Written]) -> None:
+    """Tab and Enter; then the arrows move on from there."""
+    for name in ("middle", "slow"):
+        page = opened(browser, pages[name].path, [], viewport=WIDE)
+        culprit = pages[name].report.findings[0].culprits[0]
+        page.keyboard.press("Tab")
+        page.keyboard.press("Enter")
+        page.wait_for_selector(f"#map [data-rank='{culprit}']:focus")
+        page.keyboard.press("ArrowLeft")
+        page.wait_for_selector(f"#map [data-rank='{culprit - 1}']:focus")
 
 
 def test_strides_are_said_in_words(browser: Browser, pages: dict[str, Written]) -> None:

@@ -157,7 +157,7 @@ def test_a_throttled_rank_of_a_job(tmp_path: Path, tenth_of_a_core: Path | None)
     assert outcome.code == 0, "it comes in the end"
     cause = outcome.cause
     assert (cause["code"], cause["culprits"], cause["victims"]) == ("UH607", [1], [0])
-    assert "its cgroup may use 0.1 cores, and had to stop in" in outcome.report["summary"]
+    assert "its cgroup may use 0.1 cores, and was throttled in" in outcome.report["summary"]
     assert "rank 0 waits for it in all_reduce" in outcome.report["summary"]
     on_the_page("cat /sys/fs/cgroup/cpu.stat", outcome.report["summary"])
     assert any(site["function"] == "grind" for site in cause["sites"])
@@ -236,9 +236,9 @@ def test_a_process_that_reads_its_pages_again_and_again(
     with _started(*words) as process:
         report = looked_at(process.pid)
     said = [f["summary"] for f in report["findings"] if f["code"] == "UH607"]
-    (memory,) = (summary for summary in said if "kept from memory" in summary)
+    (memory,) = (summary for summary in said if "short of memory" in summary)
     assert "of 16 MB" in memory
-    assert "pages a second back from a disk" in memory
+    assert "pages per second from a disk" in memory
 
 
 def test_busy_neighbours() -> None:

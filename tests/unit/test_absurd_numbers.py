@@ -108,7 +108,7 @@ def test_a_report_with_an_absurd_number_costs_no_other(tmp_path: Path, number: s
     assert isinstance(good, Past)
     readable = [good, *(past for past in pasts if isinstance(past, Past))]
     assert history_of(readable).cases == len(readable)
-    assert list_page({str(i): past for i, past in enumerate(readable)}, {})
+    assert "".join(list_page({str(i): past for i, past in enumerate(readable)}, {}))
     assert history_page(history_of(readable))
     for past in readable:
         assert saved_page(past)

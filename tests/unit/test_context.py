@@ -10,7 +10,7 @@ import pytest
 from report_samples import never_joined
 
 from unhang.context.around import with_surroundings
-from unhang.report import Report
+from unhang.report import Decision, Report
 from unhang.reports import Look, render
 from unhang.surroundings import revision_of
 
@@ -127,6 +127,22 @@ def test_the_same_was_there_before(tmp_path: Path) -> None:
         with_surroundings(never_joined(), now)
     )
     assert "the last 2 days before" in shown(with_surroundings(never_joined(), now))
+
+
+def test_a_job_that_comes_back_is_to_stop(tmp_path: Path) -> None:
+    """The third incident of one job at one line, by the cases beside it."""
+    report = never_joined()
+    decision = Decision("look-first", "away", "high", text="Inspect rank 2 first.")
+    report = replace(report, decision=decision)
+    named = replace(report, incident=replace(report.incident, job_id="llama-70b"))
+    for days in (3.0, 2.0):
+        case_of(tmp_path, f"{days}", named, days)
+    told = with_surroundings(named, case_of(tmp_path, "now", named))
+    assert told.decision is not None
+    assert (told.decision.action, told.decision.reason) == ("stop", "comes-again")
+    assert told.before is not None
+    assert told.before.place in told.decision.text
+    assert "Stop restarting the job" in shown(told)
 
 
 def test_an_earlier_look_at_the_same_run_is_not_before(tmp_path: Path) -> None:

@@ -74,4 +74,6 @@ def test_calls_from_c_alone_have_a_line_and_a_quiet_time(monkeypatch: pytest.Mon
     looker = now.Looker()
     ranks = [looker.look(second)[0].ranks[0] for second in (100.0, 101.0, 102.0, 106.0)]
     assert [rank.quiet_s for rank in ranks] == [None, 0.0, 1.0, 5.0]
+    assert ranks[0].still_s == 0.0
+    assert all(rank.still_s is not None for rank in ranks)
     assert {rank.where for rank in ranks} == {"code at /home/user/train.py:31"}

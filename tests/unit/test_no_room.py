@@ -14,6 +14,14 @@ from unhang.cli import main
 CASE = Path(__file__).parents[2] / "examples" / "never-joined-armed"
 
 
+class Group(Exception):  # noqa: N818 - as the built-in one, which Python 3.10 lacks
+    """Several exceptions at once, as asynchronous libraries raise them."""
+
+    def __init__(self, exceptions: list[Exception]) -> None:
+        super().__init__("unhandled errors in a TaskGroup")
+        self.exceptions = exceptions
+
+
 def no_files_grow() -> None:
     """As on a full disk: files can be made, and nothing written into them."""
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
@@ -47,6 +55,7 @@ def test_what_cannot_be_written_is_not_there(tmp_path: Path, words: list[str]) -
         MemoryError(),
         ImportError("x.so: failed to map segment", path="/site-packages/x.so"),
         RuntimeError("can't start new thread"),
+        Group([Group([RuntimeError("can't start new thread")])]),
     ],
 )
 def test_too_little_room_is_a_sentence(
@@ -60,6 +69,20 @@ def test_too_little_room_is_a_sentence(
     monkeypatch.setattr(main, "_run", fail)
     assert main.main(["diagnose", "x"]) == 3
     assert "ulimit -" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("errors", [[], [MemoryError(), ValueError("a mistake")]])
+def test_a_group_with_another_error_is_a_mistake_of_ours(
+    monkeypatch: pytest.MonkeyPatch, errors: list[Exception]
+) -> None:
+    """Each member has to be a lack of room, or its traceback is what tells."""
+
+    def fail(_: object) -> int:
+        raise Group(errors)
+
+    monkeypatch.setattr(main, "_run", fail)
+    with pytest.raises(Group):
+        main.main(["mcp"])
 
 
 def test_a_module_that_is_missing_is_a_mistake_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import unquote_plus
 
 import pytest
 
 from unhang.analysis import diagnose
 from unhang.context.recalled import Past, facts_of
+from unhang.context.tallies import history_of
 from unhang.ingest import load
 from unhang.serve import console, pages
 from unhang.serve.caselist import PAGE, CaseQuery
@@ -35,7 +38,7 @@ def shown(**query: str) -> list[int]:
 
 def page(**query: str) -> str:
     """The list as asked for."""
-    return str(pages.list_page(PASTS, {}, CaseQuery.of(query)))
+    return "\n".join(pages.list_page(PASTS, {}, CaseQuery.of(query)))
 
 
 def test_the_newest_come_first_and_the_rest_is_on_other_pages() -> None:
@@ -58,6 +61,40 @@ def test_it_can_be_sorted(sort: str, first: int) -> None:
     """By any column with a name; of equal ones the newest first; links keep what was asked."""
     assert shown(sort=sort)[0] == first
     assert "text=a+%26+b&amp;status=slow&amp;sort=job" in page(text="a & b", status="slow")
+
+
+def test_what_is_known_comes_before_what_is_judged() -> None:
+    """The first rows are given before any case is read; one that cannot be read is named."""
+    judged: list[str] = []
+
+    def coming() -> Iterator[tuple[str, Path, Past | str]]:
+        for name in ("late", "odd", "broken"):
+            judged.append(name)
+            past = replace(PASTS["1"], summary=f"Verdict of {name}.", job_id=name)
+            yield name, Path(name), "no dump in it" if name == "broken" else past
+
+    lines = pages.list_page({"1": PASTS["1"]}, {}, CaseQuery.of({"text": "e"}), coming())
+    before = ""
+    while "Verdict 1." not in before:
+        before += next(lines)
+    assert judged == []
+    rest = "".join(lines)
+    assert "Verdict of late." in rest
+    assert "Verdict of odd." in rest
+    assert "broken: no dump in it" in rest
+    assert rest.index("Verdict of odd.") < rest.index("compare a with b") < rest.index("</form>")
+
+
+def test_history_leads_to_cases_and_has_a_chart() -> None:
+    """A bar a week; each name is a search that finds what it counts."""
+    found = history_of(list(PASTS.values()))
+    text = pages.history_page(found)
+    assert sum(found.weeks.values()) == found.problems
+    assert text.count("<rect") == len(found.weeks)
+    links = re.findall(r'href="/\?text=([^"&]+)', text)
+    assert links
+    for name in map(unquote_plus, links):
+        assert CaseQuery(text=name).chosen(PASTS)
 
 
 def test_what_was_asked_is_text() -> None:

@@ -51,7 +51,6 @@ from unhang.analysis.sites import StackBook
 from unhang.analysis.situation import Situation
 from unhang.analysis.sources.ras import ras_of
 from unhang.analysis.sources.shortages import shortages
-from unhang.analysis.state.columns import distinct
 from unhang.analysis.state.heads import find_heads, unlaunched_ranks
 from unhang.analysis.state.index import Evidence, gather
 from unhang.analysis.state.progress import stand
@@ -61,6 +60,7 @@ from unhang.analysis.words import quiet
 from unhang.case import BY_LAST_CALLS, Case
 from unhang.model import Note
 from unhang.report import Incident, Job, Report, Status
+from unhang.spans import distinct
 from unhang.wording import rank_phrase
 
 __all__ = ["diagnose"]
@@ -222,7 +222,7 @@ def _beside_calls(claims: list[Claim], facts: CaseFacts) -> list[Claim]:
     ends = facts.ends
     claims = weighed([with_roots(claim, lives, book) for claim in claims], facts, early=True)
     found = (
-        *groups_apart(lives, book),
+        *groups_apart(lives, book, facts.case),
         *sizes_apart(ends, lives, book, facts.situation),
         *ended(ends, facts.missed, lives, book),
     )

@@ -67,7 +67,7 @@ _MANY_RANKS = _READERS | {"collect", "reduce"}
 _LOOKERS = _MANY_RANKS | {"core", "dump", "history", "mcp", "serve", "stacks"}
 """Commands that start no program of the user's, who set its threads."""
 
-_ROOM = "give the command more room: ulimit -v, or the memory of its container"
+_MEMORY = "give the command more room: ulimit -v, or the memory of its container"
 _YOUNG = 1 << 18
 """New objects before a search for cycles: of a large case nearly all stay, and few are in any."""
 
@@ -130,22 +130,31 @@ def _guarded(words: Sequence[str]) -> int:
     except UnhangError as error:
         complain(error.message, error.hint)
         return error.exit_code
-    except MemoryError:
-        complain("there is not enough memory for this", _ROOM)
-        return UnhangError.exit_code
-    except ImportError as error:
-        if not (error.path or "").endswith(".so"):
+    except Exception as error:
+        if (lack := _lack_of_room(error)) is None:
             raise
-        complain(f"a library cannot be loaded: {printable(str(error))}", _ROOM)
-        return UnhangError.exit_code
-    except RuntimeError as error:
-        if "start new thread" not in str(error):
-            raise
-        complain("no thread can be started", "raise the limit of processes: ulimit -u")
+        complain(*lack)
         return UnhangError.exit_code
     except KeyboardInterrupt:
         complain("interrupted")
         return 130
+
+
+def _lack_of_room(error: BaseException) -> tuple[str, str] | None:
+    """What to say, and the hint, where a limit of the system ended a command; else None.
+
+    Of a group of exceptions, as asynchronous libraries raise them, every member has to be one.
+    """
+    if members := getattr(error, "exceptions", ()):
+        lacks = [_lack_of_room(member) for member in members]
+        return lacks[0] if all(lacks) else None
+    if isinstance(error, MemoryError):
+        return "there is not enough memory for this", _MEMORY
+    if isinstance(error, ImportError) and (error.path or "").endswith(".so"):
+        return f"a library cannot be loaded: {printable(str(error))}", _MEMORY
+    if isinstance(error, RuntimeError) and "start new thread" in str(error):
+        return "no thread can be started", "raise the limit of processes: ulimit -u"
+    return None
 
 
 def _run(words: Sequence[str]) -> int:

@@ -16,6 +16,7 @@ from typing import Final, TypeVar
 
 from unhang.casedir.contents import contents_of
 from unhang.context.recalled import Past, facts_of, incidents_of, is_same_run
+from unhang.context.storms import stopped
 from unhang.context.tallies import history_of
 from unhang.incoming import fitting, value_of
 from unhang.regular import leading_out, open_regular
@@ -56,7 +57,7 @@ def with_surroundings(report: Report, case: Path, history: Sequence[Path] = ()) 
         history: Directories of earlier cases, beside the one that holds it.
     """
     report = replace(_with_code(report, case), identity=_identity(case))
-    return replace(report, before=_before(report, case, history))
+    return _with_history(report, case, history)
 
 
 def _with_code(report: Report, case: Path) -> Report:
@@ -156,30 +157,34 @@ _MOST_S: Final = 1.5
 _NS: Final = 10**9
 
 
-def _before(report: Report, case: Path, history: Sequence[Path]) -> Before | None:
+def _with_history(report: Report, case: Path, history: Sequence[Path]) -> Report:
     """Earlier incidents whose first cause is of the same kind and at the same line."""
     try:
         this = facts_of(case, to_json(report))
     except (ValueError, OSError):  # half a character in it, or the case has gone
-        return None
-    if not report.causes:
-        return None
+        return report
+    if not report.causes or not this.places:
+        return report
     now_s = report.identity.time_ns / _NS if report.identity else 0.0
     this = replace(this, time_s=now_s or this.time_s)
-    if not this.places:
-        return None
     earlier = _earlier(case, history, this.time_s)
     looked_at = incidents_of(past for past in earlier if not is_same_run(past, this))
     same = [past for past in looked_at if past.code == this.code and _shares(past, this)]
     if not same:
-        return None
+        return report
+    before = _before(same, this, len(looked_at))
+    decision = stopped(report.decision, this, same, before.place)
+    return replace(report, before=before, decision=decision)
+
+
+def _before(same: Sequence[Past], this: Past, looked_at: int) -> Before:
     hosts = [tally for tally in history_of([*same, this]).hosts if tally.count > 1]
     return Before(
         times=len(same) + 1,
         place=this.places[0].replace("\\", "/").rpartition("/")[2],
         hosts=tuple(Blamed(tally.name, tally.count, tally.chance) for tally in hosts),
         last_ns=int(max(past.time_s for past in same) * _NS),
-        looked_at=len(looked_at),
+        looked_at=looked_at,
     )
 
 

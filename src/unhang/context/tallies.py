@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Final
 
@@ -43,10 +43,19 @@ class Tally:
     chance: float | None
     weeks: dict[str, int]
 
+    @property
+    def sought(self) -> str:
+        """What finds its cases in a list: of a kind its code."""
+        return self.name.partition(" ")[0] if self.name.startswith("UH") else self.name
+
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """Tallies by what they count, most first, over the incidents of so many cases."""
+    """Tallies by what they count, most first, over the incidents of so many cases.
+
+    Attributes:
+        weeks: Problems by week, "2026-W47": count, in order of time.
+    """
 
     cases: int
     incidents: int
@@ -55,6 +64,7 @@ class History:
     parts: tuple[Tally, ...]
     places: tuple[Tally, ...]
     kinds: tuple[Tally, ...]
+    weeks: dict[str, int] = field(default_factory=dict)
 
     @property
     def counted(self) -> str:
@@ -75,6 +85,9 @@ def history_of(pasts: Sequence[Past]) -> History:
         parts=_counted(pasts, lambda past: past.parts),
         places=_counted(pasts, lambda past: past.places),
         kinds=_counted(pasts, lambda past: (f"{past.code} {past.slug}",) if past.code else ()),
+        weeks=dict(
+            sorted(Counter(_week(p.time_s) for p in pasts if p.status == "problem").items())
+        ),
     )
 
 

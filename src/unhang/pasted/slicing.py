@@ -38,7 +38,8 @@ _LABEL = (
 _PLACE = r"\((?:[^()\s]+\.(?:py|pyx|pxi|pyc|c|cc|cpp|cu|cuh|h|hpp|rs|S)|<[\w ]+>)(?::\d+)?\)"
 _HEADS = r"""(?x:
     Process\ \d+:(?:\ |$) | Parent\ Process\ \d+ | Python\ v\d\.\d+
-  | \ {0,3}Thread\ (?:(?:\d+|0x[0-9A-Fa-f]+)\ )?\([a-z+,\ ]+\):?(?:\ "|:?\s*$)
+  | \ {0,3}Thread\ (?:(?:\d+|0x[0-9A-Fa-f]+|<[\w\ -]{1,20}>|[X.]{1,12})\ )?\([a-z+,\ ]+\)
+    :?(?:\ "|:?\s*$)
   | (?:Current\ thread|Thread|Stack)\b.{0,80}\(most\ recent\ call\ first\):
   | Timeout\ \(\d+:\d\d:\d\d
   | Thread\ \d+\ (?:\((?:Thread\ 0x|LWP|process|\(LWP)|"[^"]*"\ received\ signal)
@@ -53,9 +54,10 @@ _FRAMES = rf"""(?x:
   | [\s*]*frame\ \#\d+:\ 0x[0-9a-f]+\ \S+`
   | \s*File\ "[^"]+",\ line\ (?:\d+|\?\?\?)\ in\ \S
   | \ {{4}}\((?:Python|C)\)\ File\ "
-  | \s*(?:at\ )?<?[\w.$:~]+>?(?:\.<locals>[\w.<>]*)?\ ?{_PLACE}\s*(?:\#.*|<-.*)?$
+  | \s*(?:at\ )?<?[\w.$:~]+>?(?:\.<locals>[\w.<>]*)?\ *{_PLACE}\s*(?:\#.*|(?:<-|\u2190).*)?$
   | \s*(?:rank|worker|gpu|DP|TP|EP|PP)s?[\ _\#]?[\d,\ -]+:\ +[\w.<>]+\ *{_PLACE}
-  | \ {{4}}0x[0-9a-f]+\ \(\S+\)\s*$ | \ {{4}}[\w:~<>,&*\ ]+\ \([\w.+-]+\.so[\d.]*\)\s*$
+  | \ {{4}}0x[0-9a-f]+\ \(\S+\)\s*$
+  | \ {{4}}[\w:~<>,&*\ ]+\ \([\w.+-]+\.so[\d.]*\)\s*(?:(?:<-|\u2190).*)?$
 )"""
 _HEAD = re.compile(_LABEL + _HEADS)
 _FRAME = re.compile(_LABEL + _FRAMES)

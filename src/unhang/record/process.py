@@ -155,6 +155,7 @@ class ArmedProcess:
             told_size=self.told.size if self.told.size > 0 else env.world_size if env else 0,
             rendezvous=self.told.place,
             leftover_s=self.told.leftover_s,
+            earlier=self.told.earlier,
             backend=",".join(sorted({group.backend for group in list(self.groups.values())})),
             hooked=",".join(self.hooked),
             groups=len(self.groups),

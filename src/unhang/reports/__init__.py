@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Protocol, cast
 
 from unhang.case import Case
-from unhang.report import Report
+from unhang.report import SHOWN, Report
 from unhang.reports.content.next_steps import with_steps
 from unhang.reports.look import Look
 
@@ -63,3 +63,13 @@ def render(
     if name in PICTURED:
         return str(module.render(report, case, look or Look(), picture))
     return cast("Renderer", module.render)(report, case, look or Look())
+
+
+def _notebook(report: Report) -> str:
+    from unhang.reports.content.notebook import render as in_notebook
+
+    return in_notebook(report)
+
+
+SHOWN["text"] = lambda report: render("text", report, None, Look(full=False)).rstrip("\n")
+SHOWN["html"] = _notebook

@@ -18,6 +18,7 @@ from unhang.case import Case
 from unhang.model import Call, Group, Signature, State
 from unhang.reports.content.phrases import short_path
 from unhang.reports.content.root_sides import roots_apart
+from unhang.spans import distinct
 from unhang.wording import printable
 
 __all__ = ["Block", "Pick", "SeqRow", "call_records", "collect_blocks", "pick_rows", "stack_lines"]
@@ -88,7 +89,7 @@ def pick_rows(case: Case, pick: Pick) -> Rows:
 
 def _by_group(case: Case, rows: Rows) -> Iterator[tuple[Group, bool, Rows]]:
     """Yield (group, whether P2P, rows), collectives of a group before its sends and receives."""
-    for index in np.unique(case.calls.group[rows]).tolist():
+    for index in distinct(case.calls.group[rows]).tolist():
         of_group = rows[case.calls.group[rows] == index]
         p2p = case.calls.is_p2p[of_group]
         for kind, some in ((False, of_group[~p2p]), (True, of_group[p2p])):
@@ -104,7 +105,7 @@ def _numbers(case: Case, rows: Rows) -> npt.NDArray[Any]:
 
 def _is_shown(case: Case, rows: Rows, last: int) -> npt.NDArray[np.bool_]:
     numbers = _numbers(case, rows)
-    return np.isin(numbers, np.unique(numbers)[-last:])
+    return np.isin(numbers, distinct(numbers)[-last:])
 
 
 def collect_blocks(case: Case, pick: Pick) -> Iterator[Block]:
@@ -112,7 +113,7 @@ def collect_blocks(case: Case, pick: Pick) -> Iterator[Block]:
     everything = pick_rows(case, Pick(pick.ranks, pick.group))
     for group, p2p, rows in _by_group(case, everything):
         numbers = _numbers(case, rows)
-        every = np.unique(numbers)
+        every = distinct(numbers)
         seqs = every[-pick.last :].tolist() if pick.last else every.tolist()
         cells = _cells(case, rows[np.isin(numbers, seqs)], pick)
         firsts = _first_numbers(case, rows, numbers)
@@ -207,7 +208,7 @@ def _signature_words(signature: Signature) -> str:
 
 def stack_lines(case: Case, rows: Rows) -> Iterator[str]:
     """Yield the stacks that the cells refer to, a frame a line, innermost first."""
-    for stack in np.unique(case.calls.stack[rows]).tolist():
+    for stack in distinct(case.calls.stack[rows]).tolist():
         label = f"s{stack}"
         for frame in case.stacks[stack]:
             place = f"{short_path(frame.file, 3)}:{frame.line}"

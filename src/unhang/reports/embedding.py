@@ -12,10 +12,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from unhang.picture import Branch, Picture
+from unhang.picture import Branch, Knot, Picture
 from unhang.report import Report
+from unhang.reports.content.axes import axis_of
 from unhang.reports.json import sayable_json
-from unhang.wording import fold_ranks
+from unhang.wording import fold_ranks, rank_phrase
 
 __all__ = ["embedded", "facts_of", "shows_lateness"]
 
@@ -57,6 +58,7 @@ def facts_of(report: Report, picture: Picture, ticket: str) -> dict[str, Any]:
                 "place": node.place,
                 "level": node.level,
                 "ring": node.ring,
+                "group": _group_words(node),
             }
             for node in picture.nodes
         ],
@@ -71,9 +73,21 @@ def facts_of(report: Report, picture: Picture, ticket: str) -> dict[str, Any]:
         }
         if picture.heat is not None and shows_lateness(report, picture)
         else None,
+        "replay": {
+            "since": list(picture.replay.since_ms),
+            "states": list(picture.replay.states),
+        }
+        if picture.replay is not None
+        else None,
         "stacks": [_branch(branch) for branch in picture.stacks],
         "strings": list(words.numbers),
     }
+
+
+def _group_words(node: Knot) -> str:
+    """A group by what it is: "tensor-parallel, ranks 40-47"; "" where its words do not tell."""
+    axis = axis_of(node.description)
+    return f"{axis}, {rank_phrase(node.members, 3)}" if axis and node.members else ""
 
 
 def _ranks(ranks: Iterable[int]) -> str:

@@ -19,6 +19,7 @@ from unhang.model import LogEvent
 from unhang.picture import Picture, Rate
 from unhang.report import Report, Step
 from unhang.reports import markdown
+from unhang.reports.content.axes import axis_of
 from unhang.reports.content.brief import Brief, brief_of
 from unhang.reports.content.story import Chapter, Story, tell
 from unhang.reports.embedding import embedded, facts_of, shows_lateness
@@ -32,17 +33,6 @@ _LONG_WORD = re.compile(r"(?<!\S)(?!https?://)\S{81,}")
 _HEAD, _TAIL = 50, 25
 _MOST_IN_TEAMS = 128
 """Of more ranks, small cells by group do not fit a screen."""
-_LETTERS = re.compile(r"[a-z]+")
-_AXES = {
-    "tensor-parallel": {"tensor", "tp"},
-    "pipeline": {"pipeline", "pp"},
-    "data-parallel": {"data", "dp"},
-    "expert-parallel": {"expert", "ep"},
-    "context-parallel": {"context", "cp"},
-    "sharding": {"shard"},
-    "replication": {"replicate"},
-}
-"""Kinds of groups by words of their descriptions: those of Megatron, DeepSpeed, device meshes."""
 _SPANS = {0: "all", 600_000: "10 min", 60_000: "1 min", 10_000: "10 s", 1_000: "1 s"}
 """Choices of what the time axis shows, in ms before the end."""
 _PAGE = """<!DOCTYPE html>
@@ -140,6 +130,9 @@ def _body(report: Report, case: Case | None, picture: Picture) -> Iterator[str]:
 
 
 def _head(brief: Brief, report: Report) -> Iterator[str]:
+    blamed = report.findings[0].culprits if report.findings and report.ranks else ()
+    if blamed:
+        yield f'<a class="skip noprint" href="#rank={blamed[0]}">Go to rank {blamed[0]}</a>'
     yield f'<header><div class="bar"><span class="status {brief.status}">{brief.status}</span>'
     yield f'<span class="soft">{text_of(brief.basis)}</span>'
     yield '<button type="button" class="noprint" data-copy="ticket">Copy as ticket</button></div>'
@@ -222,10 +215,23 @@ def _map(report: Report, picture: Picture, story: Story) -> Iterator[str]:
     yield "</select></label>"
     yield '<label>find <input type="search" id="find" size="9" placeholder="47 or 40-47"></label>'
     yield '<button type="button" id="clear" disabled>show all</button></div>'
+    yield from _replay(picture)
     yield '<div id="map" class="wide" role="listbox" aria-multiselectable="true" '
     yield 'aria-label="Ranks: choose some to see these alone"></div>'
-    yield '<div class="bar legend" id="legend"></div><div id="about" class="about soft"></div>'
+    yield '<div class="bar legend" id="legend"></div>'
+    yield '<div id="about" class="about soft noprint"></div>'
     yield '<div id="chosen" class="soft noprint" role="status"></div></section>'
+
+
+def _replay(picture: Picture) -> Iterator[str]:
+    """A slider over moments; its last place is the verdict's own map."""
+    if picture.replay is None:
+        return
+    last = len(picture.replay.since_ms)
+    yield '<div class="bar noprint"><button type="button" id="play">replay</button>'
+    yield f'<input type="range" id="moment" min="0" max="{last}" value="{last}" '
+    yield f'aria-label="Moment, from {text_of(picture.replay.good)} to the standstill">'
+    yield '<span id="when" class="soft">now</span></div>'
 
 
 def _first_axis(report: Report, picture: Picture) -> int:
@@ -238,9 +244,8 @@ def _first_axis(report: Report, picture: Picture) -> int:
 
 def _axis_name(name: str) -> str:
     """What groups of a description are, where it has one of the usual words for that."""
-    words = set(_LETTERS.findall(name.lower()))
-    kinds = [kind for kind, told in _AXES.items() if words & told]
-    return f"{kinds[0]} groups: {name}" if len(kinds) == 1 else name
+    kind = axis_of(name)
+    return f"{kind} groups: {name}" if kind else name
 
 
 def _pictures(report: Report, picture: Picture) -> Iterator[str]:
@@ -249,7 +254,7 @@ def _pictures(report: Report, picture: Picture) -> Iterator[str]:
         yield from _calls_head(picture)
         yield '<div id="calls" class="wide" tabindex="0" role="region" aria-label="Calls"></div>'
     if picture.stacks:
-        yield "<h2>Where they stand</h2>"
+        yield "<h2>Where the ranks are</h2>"
         yield '<p class="soft">Outermost frames at the top; the width shows how many ranks.</p>'
         yield '<div id="stacks" class="wide" tabindex="0" role="region" aria-label="Stacks"></div>'
     if picture.nodes:
@@ -301,7 +306,7 @@ def _calls_head(picture: Picture) -> Iterator[str]:
 def _clock_words(picture: Picture) -> str:
     heat = picture.heat
     if heat is None or not heat.clocks:
-        return "Times come from each rank's own host; their clocks could not be compared."
+        return "Times come from each rank's own host; their clocks could not be aligned."
     apart = max(heat.clocks) - min(heat.clocks)
     return (
         f"Clocks were set by calls that all finished at one moment: {apart:.1f} ms apart at most."

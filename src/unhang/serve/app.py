@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import subprocess
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
@@ -53,6 +53,7 @@ from unhang.serve.pages import (
     policy,
     refusal_page,
     saved_page,
+    with_ways,
 )
 from unhang.serve.past import Verdicts, changed_ns, past_at
 from unhang.serve.pasting import TOO_LONG, judged, text_of
@@ -132,6 +133,7 @@ class _Desk:
         self._job = job
         self._asking = asyncio.Lock()
         self._verdicts = Verdicts(paths)
+        self._judged: dict[Path, int] = {}
 
     def _pasts(self) -> tuple[dict[str, Past], dict[Path, str]]:
         pasts: dict[str, Past] = {}
@@ -144,6 +146,28 @@ class _Desk:
                 failed[path] = found
         return pasts, failed
 
+    def _known(self) -> tuple[dict[str, Past], dict[Path, str], dict[str, Path]]:
+        """Cases with a verdict, those that cannot be read, and those that are not judged yet."""
+        known: dict[str, Past] = {}
+        failed: dict[Path, str] = {}
+        waiting: dict[str, Path] = {}
+        for key, path in self._verdicts.paths().items():
+            changed = changed_ns(path)
+            if not ((path / "report.json").is_file() or self._judged.get(path) == changed):
+                waiting[key] = path
+            elif isinstance(found := past_at(path, changed), Past):
+                known[key] = found
+            else:
+                failed[path] = found
+        return known, failed, waiting
+
+    def _coming(self, waiting: Mapping[str, Path]) -> Iterator[tuple[str, Path, Past | str]]:
+        for key, path in waiting.items():
+            changed = changed_ns(path)
+            found = past_at(path, changed)
+            self._judged[path] = changed
+            yield key, path, found
+
     def _of(self, request: Request) -> tuple[Case, Report]:
         path = self._verdicts.paths().get(request.path_params["key"])
         if path is None:
@@ -151,9 +175,13 @@ class _Desk:
         return _judged(path, changed_ns(path))
 
     async def cases(self, request: Request) -> Response:
-        """The list."""
+        """The list: what is known at once, and then each case that is judged only now."""
         asked = CaseQuery.of(request.query_params)
-        return _own(list_page(*await run_in_threadpool(self._pasts), asked))
+        known, failed, waiting = await run_in_threadpool(self._known)
+        page = list_page(known, failed, asked, self._coming(waiting))
+        return StreamingResponse(
+            page, media_type="text/html", headers={"content-security-policy": policy()}
+        )
 
     async def history(self, request: Request) -> Response:
         """What all cases have in common."""
@@ -225,9 +253,10 @@ class _Desk:
         return _own(comparison_page(first, second))
 
     async def page(self, request: Request) -> Response:
-        """The page of a case; what it may do stands in it."""
+        """The page of a case, with the way back; what it may do stands in it."""
         try:
-            return HTMLResponse(await run_in_threadpool(self._draw, request, "html"))
+            page = await run_in_threadpool(self._draw, request, "html")
+            return HTMLResponse(with_ways(page, request.path_params["key"]))
         except NoEvidenceError as error:
             return await run_in_threadpool(self._saved_alone, request, error, "html")
         except (LookupError, UnhangError) as error:

@@ -66,16 +66,18 @@ class CaseQuery:
 
     def chosen(self, pasts: Mapping[str, Past]) -> list[tuple[str, Past]]:
         """All cases that are asked for, in order; of equal ones the newest first."""
-        found = [item for item in pasts.items() if self._fits(item[1])]
+        found = [item for item in pasts.items() if self.fits(item[1])]
         found.sort(key=lambda item: -item[1].time_s)
         return sorted(found, key=lambda item: SORTED_BY[self.sort](item[1]))
 
-    def _fits(self, past: Past) -> bool:
+    def fits(self, past: Past) -> bool:
+        """Whether a case is one that is asked for."""
         if self.status and past.status != self.status:
             return False
         words: Iterable[Sequence[str]] = (
             (past.job_id, past.summary, past.code, past.slug, past.path.name, past.op),
             past.hosts,
+            past.culprit_hosts,
             past.places,
             past.parts,
         )

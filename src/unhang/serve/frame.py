@@ -172,7 +172,7 @@ def _row(rank: RankNow, trend: str) -> Text:
     line.append(f"{_state(rank):9}", "red" if not rank.alive else "")
     line.append(f" {rank.finished:>9,} {rate:>7} ")
     line.append(f"{trend:>{_TREND}}", "cyan")
-    line.append(f" {_span(rank.quiet_s):>7} {step:>6} ")
+    line.append(f" {_quiet(rank):>7} {step:>6} ")
     line.append(_place(rank.where))
     if rank.late is not None and rank.late >= _AWAITED_PERCENT:
         line.stylize("bold red")
@@ -181,6 +181,13 @@ def _row(rank: RankNow, trend: str) -> Text:
 
 _AWAITED_PERCENT = 50
 """Of the last looks: a rank for which others waited in most of them, as on the live page."""
+
+
+def _quiet(rank: RankNow) -> str:
+    """For how long no call has ended; what only these looks tell is a lower bound."""
+    if rank.quiet_s is None and rank.still_s:
+        return f">{_span(rank.still_s)}"
+    return _span(rank.quiet_s)
 
 
 def _span(seconds: float | None) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,7 +31,9 @@ __all__ = [
     "policy",
     "refusal_page",
     "saved_page",
+    "streamed",
     "table_of",
+    "with_ways",
 ]
 
 _PAGE = """<!DOCTYPE html>
@@ -59,13 +61,15 @@ def policy() -> str:
 
 
 def live_policy() -> str:
-    """The same, and for the live page its script and this server."""
-    return f"{policy()}; script-src '{hash_of(asset('live.js'))}'; connect-src 'self'"
+    """The same, and for the live page its script, its icon and this server."""
+    own = f"script-src '{hash_of(asset('live.js'))}'; connect-src 'self'; img-src data:"
+    return f"{policy()}; {own}"
 
 
 def live_page() -> str:
     """What runs on this node; its script fills it."""
     body = (
+        '<link rel="icon" id="icon" href="data:,">',
         '<p role="status"><span id="line">no connection yet</span></p>',
         '<div id="verdicts" role="status"></div>',
         '<p><button type="button" id="stacks">stacks now</button> ',
@@ -83,7 +87,22 @@ def live_page() -> str:
 
 def framed(title: str, lines: Iterable[str]) -> str:
     """A page of ours around its lines."""
-    return _PAGE.format(title=text_of(title), style=asset("page.css"), body="\n".join(lines))
+    return "\n".join(streamed(title, lines))
+
+
+def streamed(title: str, lines: Iterable[str]) -> Iterator[str]:
+    """The same in pieces, each as soon as it is there."""
+    head, tail = _PAGE.split("{body}")
+    yield head.format(title=text_of(title), style=asset("page.css"))
+    yield from lines
+    yield tail
+
+
+def with_ways(page: str, key: str) -> str:
+    """A case's own page with links to the list, to its JSON and to SQL over it."""
+    own = f'<a href="/case/{key}/report.json">JSON</a> · <a href="/case/{key}/sql">SQL</a>'
+    nav = f'<nav class="noprint"><a href="/">cases</a> · <a href="/live">live</a> · {own}</nav>'
+    return page.replace("<main>\n", f"<main>\n{nav}\n", 1)
 
 
 def table_of(head: Sequence[str], rows: Iterable[Sequence[str]], kind: str = "") -> Iterator[str]:
@@ -102,26 +121,42 @@ def _marked_table(head: Sequence[str], rows: Iterable[Sequence[str]], kind: str)
 
 
 def list_page(
-    pasts: Mapping[str, Past], failed: Mapping[Path, str], asked: CaseQuery | None = None
-) -> str:
-    """Cases with their verdicts, newest first or as asked; two of them can be compared."""
-    return framed("cases", _list_lines(pasts, failed, asked or CaseQuery()))
+    pasts: Mapping[str, Past],
+    failed: Mapping[Path, str],
+    asked: CaseQuery | None = None,
+    coming: Iterable[tuple[str, Path, Past | str]] = (),
+) -> Iterator[str]:
+    """Cases with their verdicts, newest first or as asked; two of them can be compared.
+
+    Args:
+        pasts: Those whose verdict is known, by key.
+        failed: Why others cannot be read.
+        asked: Which are shown, and in which order.
+        coming: Key, path and verdict (or why there is none) of those that are judged only now:
+            they are asked for when all else has been given.
+    """
+    return streamed("cases", _list_lines(pasts, dict(failed), asked or CaseQuery(), coming))
 
 
 def _list_lines(
-    pasts: Mapping[str, Past], failed: Mapping[Path, str], asked: CaseQuery
+    pasts: Mapping[str, Past],
+    failed: dict[Path, str],
+    asked: CaseQuery,
+    coming: Iterable[tuple[str, Path, Past | str]],
 ) -> Iterator[str]:
     chosen = asked.chosen(pasts)
     shown = chosen[asked.page * PAGE :][:PAGE]
     if pasts:
         yield from _filter_lines(pasts, asked)
     yield '<form action="/compare" method="get">'
-    yield from _table_of_cases(shown, asked)
-    if len(shown) > 1:
+    if pasts:
+        yield from _table_of_cases(shown, asked)
+    late = yield from _judged_now(coming, asked, failed)
+    if len(shown) + late > 1:
         yield '<p><button type="submit">compare a with b</button></p>'
     yield "</form>"
     yield from _pages(len(chosen), len(pasts), asked)
-    if not pasts:
+    if not (pasts or late):
         yield "<p>There is no case yet: they come with <code>unhang run</code> and "
         yield "<code>unhang collect</code>. Load this page again to see new ones.</p>"
     if failed:
@@ -129,6 +164,27 @@ def _list_lines(
         for path, why in failed.items():
             yield f"<li>{text_of(path.name)}: {text_of(printable(why, 200))}</li>"
         yield "</ul>"
+
+
+def _judged_now(
+    coming: Iterable[tuple[str, Path, Past | str]], asked: CaseQuery, failed: dict[Path, str]
+) -> Generator[str, None, int]:
+    """Rows of cases without a saved report, one by one; returns how many there were."""
+    count = 0
+    for key, path, past in coming:
+        if isinstance(past, str):
+            failed[path] = past
+        elif asked.fits(past):
+            if not count:
+                heads = "".join(f'<th scope="col">{name}</th>' for name in ("a", "b", *SORTED_BY))
+                yield '<h2>Judged just now</h2><div class="wide" tabindex="0" role="region" '
+                yield 'aria-label="Judged just now"><table class="cases"><thead><tr>'
+                yield f'{heads}<th scope="col"></th></tr></thead><tbody>'
+            count += 1
+            yield f"<tr>{''.join(f'<td>{cell}</td>' for cell in _case_row(key, past))}</tr>"
+    if count:
+        yield "</tbody></table></div>"
+    return count
 
 
 def _filter_lines(pasts: Mapping[str, Past], asked: CaseQuery) -> Iterator[str]:
@@ -280,8 +336,13 @@ def history_page(found: History) -> str:
     return framed("history", _history_lines(found))
 
 
+_MOST_WEEKS = 26
+_BAR, _HIGH = 26, 90
+
+
 def _history_lines(found: History) -> Iterator[str]:
     yield f"<p>{found.counted}.</p>"
+    yield from _chart(found.weeks)
     parts = (
         ("Hosts of culprits", found.hosts),
         ("GPUs and links", found.parts),
@@ -297,10 +358,35 @@ def _history_lines(found: History) -> Iterator[str]:
     yield f'<p class="soft">{CHANCE}</p>'
 
 
+def _chart(weeks: Mapping[str, int]) -> Iterator[str]:
+    """Problems by week as bars, the last weeks in which there were some."""
+    shown = list(weeks.items())[-_MOST_WEEKS:]
+    if not shown:
+        return
+    most = max(count for _, count in shown)
+    said = ", ".join(f"{week} {count}" for week, count in shown)
+    width = len(shown) * _BAR + 10
+    yield '<h2>Problems by week</h2><div class="wide" tabindex="0" role="region" '
+    yield f'aria-label="Problems by week"><svg width="{width}" height="{_HIGH + 36}" role="img" '
+    yield f'aria-label="{text_of(said)}">'
+    for at, (week, count) in enumerate(shown):
+        high = max(round(_HIGH * count / most), 2)
+        x, y = at * _BAR + 6, _HIGH + 16 - high
+        yield f'<g><title>{text_of(week)}: {count}</title><rect class="shade-7" x="{x}" y="{y}" '
+        yield f'width="{_BAR - 6}" height="{high}"/><text x="{x + 3}" y="{y - 3}">{count}</text>'
+        yield f'<text x="{x}" y="{_HIGH + 31}">{text_of(week[-3:])}</text></g>'
+    yield "</svg></div>"
+    if len(weeks) > len(shown):
+        yield f'<p class="soft">The last {len(shown)} weeks with problems are drawn.</p>'
+
+
 def _tally_row(tally: Tally, *, hosts: bool) -> tuple[str, ...]:
+    """Its name is a link to the cases that have it."""
     weeks = ", ".join(f"{week} {count}" for week, count in tally.weeks.items())
     chance = ("" if tally.chance is None else f"{tally.chance:.2g}",) if hosts else ()
-    return (text_of(tally.name), f"{tally.count} of {tally.of}", *chance, text_of(weeks))
+    link = text_of(CaseQuery(text=tally.sought).link())
+    name = f'<a href="{link}">{text_of(tally.name)}</a>'
+    return (name, f"{tally.count} of {tally.of}", *chance, text_of(weeks))
 
 
 def metrics(pasts: Iterable[Past], unreadable: int, jobs: Sequence[JobNow] = ()) -> str:

@@ -87,14 +87,37 @@ def main_thread(sample: ProcessSample) -> ThreadStack | None:
     """The thread that runs the program: the main one, unless that only waits for another.
 
     Where a framework runs the program's loop in a thread of its own, the main one shows no line of
-    the program; at its end an interpreter waits for threads that somebody has left behind.
+    the program; at its end an interpreter waits for threads that somebody has left behind. In the
+    backward pass the program goes on in a thread of torch's: its frames stand above the main one's.
     """
     main = next((thread for thread in sample.threads if thread.is_main), None)
     if main is None:
         return _that_says_most(sample)
-    if meaning_of_frames(main.frames).kind == "rpc":
+    kind = meaning_of_frames(main.frames).kind
+    if kind == "rpc":
         return _serving_thread(sample, main)
+    if kind == "backward" and (hook := _thread_of_backward(sample)):
+        return replace(main, frames=hook.frames + main.frames)
     return (_other_thread(sample) or main) if _hands_over(main) else main
+
+
+def _thread_of_backward(sample: ProcessSample) -> ThreadStack | None:
+    """The thread in which torch's engine runs the hooks of the backward pass, if one does.
+
+    No thread of Python's: it runs Python that a library or the program has registered, and nothing
+    of Python started it. Its work is on the device, so the main thread only waits for it.
+    """
+    others = (t for t in sample.threads if not t.is_main and not _is_helper(t))
+    running = [t for t in others if any(not is_native(f) for f in t.frames)]
+    engines = [t for t in running if not any(map(_is_of_pythons_thread, t.frames))]
+    return engines[0] if len(engines) == 1 else None
+
+
+def _is_of_pythons_thread(frame: Frame) -> bool:
+    """Whether a frame is the beginning of a thread of Python's, which a paste may have cut."""
+    return bare_name(frame.function).startswith("_bootstrap") and same_file(
+        frame.file, "threading.py"
+    )
 
 
 def _serving_thread(sample: ProcessSample, main: ThreadStack) -> ThreadStack:

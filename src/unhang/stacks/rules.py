@@ -67,6 +67,7 @@ class FrameRule(NamedTuple):
 
 
 _C10D: Final = "torch/distributed/distributed_c10d.py"
+_QUEUES: Final = ("vllm/distributed/device_communicators/shm_broadcast.py", "shm_broadcast.py")
 
 RULES: Final[tuple[FrameRule, ...]] = (
     # the end
@@ -127,13 +128,13 @@ RULES: Final[tuple[FrameRule, ...]] = (
         ("vllm/distributed/device_communicators/pynccl_wrapper.py",
          "sglang/srt/distributed/device_communicators/pynccl_wrapper.py", "pynccl_wrapper.py")),
     FrameRule("process", "waiting for a worker's answer",
-        ("vllm/distributed/device_communicators/shm_broadcast.py",),
+        _QUEUES,
         below=("get_response", "_wait_for_response", "wait_for_response", "collective_rpc")),
     FrameRule("process", "waiting for a worker to take its request",
-        ("vllm/distributed/device_communicators/shm_broadcast.py",),
+        _QUEUES,
         ("acquire_write", "enqueue")),
     FrameRule("idle", "waiting for the engine's next message ({function})",
-        ("vllm/distributed/device_communicators/shm_broadcast.py",),
+        _QUEUES,
         ("dequeue", "acquire_read", "recv", "wait")),
     FrameRule("idle", "waiting for requests ({function})",
         ("vllm/v1/engine/core.py", "sglang/srt/managers/tokenizer_manager.py",
@@ -148,7 +149,7 @@ RULES: Final[tuple[FrameRule, ...]] = (
     FrameRule("collective", "waiting in {function} of Megatron's pipeline",
         ("megatron/core/pipeline_parallel/p2p_communication.py",)),
     FrameRule("collective", "waiting in {function} of DeepEP",
-        ("deep_ep/buffer.py", "deep_ep/buffers/"),
+        ("deep_ep/",),
         ("dispatch", "combine", "internode_dispatch", "internode_combine", "intranode_dispatch",
          "intranode_combine", "low_latency_dispatch", "low_latency_combine", "barrier")),
     FrameRule("collective", "waiting in {function}",
@@ -212,6 +213,9 @@ RULES: Final[tuple[FrameRule, ...]] = (
                 "c10::cuda::device_synchronize", "c10::cuda::stream_synchronize")),
     FrameRule("backward", "in the backward pass",
         ("torch/autograd/graph.py",), ("_engine_run_backward",)),
+    # torch until 2.2 called its engine from these themselves.
+    FrameRule("backward", "in the backward pass",
+        ("torch/autograd/__init__.py",), ("backward", "grad")),
     # compiling
     FrameRule("compilation",
         "waiting for another process's build of an extension (a stale lock file?)",

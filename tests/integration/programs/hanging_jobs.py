@@ -483,7 +483,7 @@ def read_first() -> None:
 
 
 def comes_late(rank: int) -> None:
-    """One rank does not come to init_process_group (see `run`)."""
+    """One rank does not reach init_process_group (see `run`)."""
 
 
 def ends(rank: int) -> None:

@@ -50,7 +50,7 @@ def test_an_abort_leads_where_nothing_else_is_known(text: str) -> None:
     first = report.findings[0]
     assert (first.code, first.role, report.status) == ("UH608", "observation", "insufficient")
     assert not first.culprits
-    assert "an earlier failure led there" in report.summary
+    assert "after an earlier failure" in report.summary
     assert any("unhang logs" in action for action in first.actions)
 
 

@@ -45,7 +45,7 @@ def test_some_come_out_of_making_the_first_group_and_others_do_not() -> None:
     found = cause(out, joining(1, size=3), joining(2, size=3))
     assert (found.code, found.culprits, found.victims) == ("UH402", (), (0, 1, 2))
     assert found.confidence == "medium"
-    assert "rank 0 has come out of it, and ranks 1-2 do not" in found.summary
+    assert "rank 0 returned from it, and ranks 1-2 have not" in found.summary
 
 
 def test_who_has_come_since_its_mark_was_read_is_not_missing() -> None:
@@ -107,7 +107,7 @@ def test_launchers_that_wait_for_another_node_are_told() -> None:
     assert (found.code, found.confidence, found.culprits) == ("UH101", "medium", (0, 1))
     found = cause(launcher("--rdzv-endpoint", "node00:29500"))
     assert (found.code, found.culprits) == ("UH101", ())
-    assert "1 node of 2 has not come" in found.summary
+    assert "1 node of 2 has not arrived" in found.summary
 
 
 def test_one_who_is_not_where_most_wait_in_their_own_way() -> None:
@@ -242,9 +242,23 @@ def test_ranks_that_make_other_groups_under_one_name() -> None:
     """No call is in flight: by the dumps alone, the job is idle."""
     found = making("1=0-1", "1=1-2", "2=1-2 1=0-1")
     assert (found.code, found.culprits, found.confidence) == ("UH205", (1,), "high")
-    assert "ranks 0,2 of ranks 0-1; rank 1 of ranks 1-2" in found.summary
+    assert "ranks 0,2 with ranks 0-1; rank 1 with ranks 1-2" in found.summary
     found = making("1=0-1", "2=0-1 1=2-3", "3=0-3", stand=(0, 1))
     assert (found.code, found.culprits, found.confidence) == ("UH205", (), "medium")
+
+
+def test_who_has_made_another_group_and_called_in_it_is_the_odd_one() -> None:
+    """Its heartbeat tells of that call, its dump of the group's members."""
+    job = FakeJob(3)
+    job.call(range(3))
+    job.call([2], group=job.group([1, 2], name="1"), finished=False)
+    told = {"state": "S", "phase": "ready", "last_op": "new_group", "makes": ("1=0-2",)}
+    samples = [sample_of(rank, MESHING, sample=at, **told) for rank in (0, 1) for at in (0, 1)]
+    samples += [sample_of(2, f"{C10D}/distributed_c10d.py:3245 all_reduce < train.py:12 main",
+                          sample=at, state="S", phase="ready") for at in (0, 1)]  # fmt: skip
+    found = diagnose(job.case(samples=samples)).findings[0]
+    assert (found.code, found.culprits) == ("UH205", (2,))
+    assert [site.line for site in found.sites if site.role == "culprit"] == [12]
 
 
 @pytest.mark.parametrize(
@@ -303,7 +317,49 @@ def test_a_file_of_an_earlier_run_is_told_with_what_helps() -> None:
     told = {"size": 2, "rendezvous": place}
     found = cause(joining(0, **told, leftover_s=3600), joining(1, **told))  # type: ignore[arg-type]  # its fields
     assert found.culprits == ()
-    assert f"the file {place}, which had been there for 3,600 seconds" in found.evidence[0]
+    assert f"the file {place}, which was 3,600 seconds old" in found.evidence[0]
     assert found.actions[0].startswith(f"Delete {place} before each run")
     fresh = cause(joining(0, **told), joining(1, **told))  # type: ignore[arg-type]  # its fields
     assert not any("earlier run" in text for text in fresh.evidence)
+
+
+REFUSED = (
+    "RuntimeError: Gloo connectFullMesh failed with [gloo/transport/tcp/pair.cc:152] timed out "
+    "connecting: SO_ERROR: Connection refused, remote=[127.0.0.1]:5537$1"
+)
+
+
+def again(rank: int, *, refused: bool = False, **told: object) -> list[ProcessSample]:
+    """A rank of a second attempt that meets at the store of the first."""
+    told = {"earlier": 1} | told
+    if not refused:
+        return joining(rank, size=3, **told)  # type: ignore[arg-type]  # its fields
+    ended = {"tool": "heartbeat", "state": "X", "exit_status": 1, "phase": "exited"}
+    return [sample_of(rank, MESHING, told_size=3, rendezvous=PLACE, **ended, **told)]
+
+
+def test_addresses_of_an_attempt_before_are_told_with_what_helps() -> None:
+    """With its static rendezvous torchrun has one store; ranks that are refused are no culprits."""
+    samples = (*again(0), *again(1, refused=True), *again(2, refused=True))
+    events = tuple(LogEvent("UH7300", "cause", rank, REFUSED, "stderr.log:5") for rank in (1, 2))
+    report = diagnose(Case(samples=samples, log_events=events))
+    found = report.causes[0]
+    assert (found.code, found.culprits, found.confidence) == ("UH404", (), "high")
+    assert [each.code for each in report.causes] == ["UH404"]
+    assert "ranks 1-2 found no process" in found.summary.lower()
+    assert "--standalone" in found.actions[0]
+    assert "--rdzv-backend c10d" in found.actions[0]
+    assert report.decision is not None
+    assert report.decision.reason == "surroundings"
+    for told in ({"earlier": 0}, {"last_op": "all_reduce", "last_call": 7}):
+        other = tuple(replace(sample, **told) for sample in samples)  # type: ignore[arg-type]  # its fields
+        codes = {each.code for each in diagnose(Case(samples=other, log_events=events)).findings}
+        assert "UH404" not in codes, "its first attempt, or its group was made"
+
+
+def test_who_has_not_come_to_the_store_of_an_earlier_attempt_is_named() -> None:
+    """A rank that did not come explains more than addresses of an attempt before."""
+    stuck = cause(again(0), again(1), again(2))
+    assert (stuck.code, stuck.culprits, stuck.confidence) == ("UH404", (), "medium")
+    alone = cause(again(0), again(1))
+    assert (alone.code, alone.culprits) == ("UH101", (2,))

@@ -360,14 +360,14 @@ def test_it_says_whose_line_is_shown() -> None:
     case = job.case()
     report = diagnose(case)
     cause = only_cause(report)
-    assert any("last call, which is finished" in sentence for sentence in cause.evidence)
+    assert any("last finished call" in sentence for sentence in cause.evidence)
     assert {(s.role, s.line) for s in cause.sites} == {("culprit", 17), ("victim", 17)}
     assert not any("record" in f.file for stack in report.stacks.values() for f in stack)
 
     main = frames_of("data.py:3 next < train.py:16 step")
     dumps = tuple(replace(d, main_stack=main if d.rank == 2 else ()) for d in case.dumps)
     cause = only_cause(diagnose(replace(case, dumps=dumps)))
-    assert not any("last call, which is finished" in sentence for sentence in cause.evidence)
+    assert not any("last finished call" in sentence for sentence in cause.evidence)
     assert [(s.role, s.line) for s in cause.sites] == [("culprit", 3), ("victim", 17)]
 
 

@@ -60,7 +60,7 @@ def test_ranks_that_no_node_reported_were_not_looked_at(silent: set[int]) -> Non
     assert diagnose(case).causes[0].culprits == tuple(sorted(silent))
     report = diagnose(replace(case, unvisited=(5,)))
     assert (report.status, report.culprits) == ("insufficient", ())
-    assert "rank 5 of other nodes was not looked at" in report.summary
+    assert "rank 5 of other nodes was not inspected" in report.summary
     table = {rank.rank: (rank.status, rank.detail) for rank in report.ranks}
     assert table[5] == ("unknown", "not looked at")
     if 3 in silent:
@@ -80,7 +80,7 @@ def test_nodes_of_which_nothing_came_are_named(state: AskedState) -> None:
     )
     report = diagnose(replace(job.case(), unvisited=(2, 3), nodes=nodes))
     assert (report.status, report.culprits, report.nodes) == ("insufficient", (), nodes)
-    assert "ranks 2-3 on node2 were not looked at" in report.summary
+    assert "ranks 2-3 on node2 were not inspected" in report.summary
     says = {"not-reached": "was not reached", "late": "had given nothing yet"}[state]
     why = f"node2 (ranks 2-3) {says}: ssh: timed out (its ranks are those of no other node)"
     assert why in [note.text for note in report.notes if note.source == "nodes"]

@@ -88,7 +88,7 @@ def test_a_rank_that_the_kernel_killed_for_memory(status: int | None) -> None:
     assert first.actions[0].startswith("Raise the limit")
     bare = replace(gone, memory_kill=MemoryKill(kills=1, ended=1))
     first = cause(job().case(samples=[alive(0), bare, alive(2)]))
-    assert "has no limit that is seen, so the node had no more" in first.summary
+    assert "shows no limit, so the node or a parent cgroup ran out of memory" in first.summary
 
 
 def test_kills_beside_a_rank_that_lives_are_told_and_blame_nobody() -> None:
@@ -99,8 +99,8 @@ def test_kills_beside_a_rank_that_lives_are_told_and_blame_nobody() -> None:
     report = diagnose(job().case(samples=peers))
     (told,) = (note.text for note in report.notes if note.source == "memory of node01")
     assert told == (
-        "the kernel killed 1 process for lack of memory in the cgroup of ranks 0,2 since it was "
-        "made: its cgroup used up to 8,192 of 8,192 MB. A rank that is missing may be one of them"
+        "the kernel killed 1 process for lack of memory in the cgroup of ranks 0,2 since its "
+        "creation: its cgroup used up to 8,192 of 8,192 MB. A missing rank may be one of them"
     )
     assert "UH106" not in {finding.code for finding in report.findings}
 
@@ -149,7 +149,7 @@ def test_a_rank_whose_interpreter_is_still_ending_has_left() -> None:
     leaving = replace(ended(1, None), state="R", phase="exited")
     found = cause(job().case(samples=[alive(0), leaving, alive(2)]))
     assert (found.culprits, found.victims, found.confidence) == ((1,), (0, 2), "high")
-    assert "has come to the end of its program while its peers are in calls" in found.summary
+    assert "has reached the end of its program while its peers are in calls" in found.summary
     assert "train (train.py:88)" in found.summary
 
 
@@ -177,7 +177,7 @@ def test_a_rank_is_not_blamed_for_leaving_where_a_peer_that_waited_has_ended_wel
     report = diagnose(job().case(samples=[alive(0), ended(1, 0), ended(2, 0)]))
     first = report.findings[0]
     assert (first.code, first.role, first.confidence) == ("UH103", "cause", "low")
-    assert "waited there and ended with exit code 0 since" in first.evidence[0]
+    assert "ended with exit code 0 since: the call returned" in first.evidence[0]
     assert "UH106" not in {finding.code for finding in report.findings}
     assert report.decision.action == "look-first"
 
@@ -190,7 +190,7 @@ def test_what_held_nobody_up_for_good_is_no_problem_and_no_health() -> None:
     assert report.summary.endswith("; all ranks have ended with exit code 0 since.")
     (found,) = report.findings
     assert (found.code, found.role, found.confidence) == ("UH103", "observation", "low")
-    assert "waited there and ended with exit code 0 since" in found.evidence[0]
+    assert "ended with exit code 0 since: the call returned" in found.evidence[0]
     assert report.decision.action == "look-first"
 
 
@@ -277,8 +277,10 @@ def test_what_gloo_told_of_bytes_names_who_made_another_call(
     first = report.findings[0]
     assert (first.code, first.culprits, first.confidence) == said
     named = first.code == "UH202"
-    assert ("as Gloo told when it ended rank 2" in first.evidence[0]) == named
-    assert any("first failure is another one" in text for text in first.alternatives) != named
+    assert ("that Gloo reported when it ended rank 2" in first.evidence[0]) == named
+    assert (
+        any("the logs show another first failure" in text for text in first.alternatives) != named
+    )
 
 
 def test_who_gloo_ended_is_not_blamed_where_all_made_the_same_call() -> None:
@@ -504,7 +506,7 @@ def test_splits_that_do_not_fit_blame_no_rank_for_its_size(numels: tuple[int, ..
     first, *rest = diagnose(Case(samples=samples, log_events=(event,))).findings
     assert (first.code, first.role, first.culprits) == ("UH204", "cause", ())
     assert first.victims == (0, 1, 2)
-    assert "one of ranks 1-2 sent rank 0 768 bytes, and that expected 512" in first.summary
+    assert "one of ranks 1-2 sent rank 0 768 bytes, and rank 0 expected 512" in first.summary
     assert [finding.culprits for finding in rest if finding.role == "cause"] == []
 
 
@@ -539,3 +541,14 @@ def test_the_last_exception_of_a_rank_in_its_output() -> None:
     for events in (old, [said(1, "ValueError: bad batch", thread="feeder")]):
         first = diagnose(job().case(samples=samples, log_events=events)).findings[0]
         assert "raised ValueError" not in first.summary
+
+
+def test_ranks_that_were_all_ended_by_order_are_no_health() -> None:
+    """Their last calls are over; what ended them, and why, nothing shows."""
+    builder = FakeJob(2)
+    builder.call(range(2))
+    report = diagnose(builder.case(samples=[ended(rank, 143) for rank in range(2)]))
+    assert report.status == "insufficient"
+    assert "ranks 0-1 were ended by SIGTERM" in report.summary
+    well = diagnose(builder.case(samples=[ended(rank, 0) for rank in range(2)]))
+    assert well.status == "healthy"

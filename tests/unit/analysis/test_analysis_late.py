@@ -161,7 +161,7 @@ def test_late_once_a_step_for_ten_calls_ahead() -> None:
     assert "32%" in report.summary
     assert report.findings[0].evidence[:2] == (
         "Last in 12 of 12 calls of default_pg (0).",
-        "The others had made 108 more calls ahead: each counts with the one that held them up.",
+        "The others had made 108 more calls ahead: each counts with the call that held them up.",
     )
 
 

@@ -49,7 +49,7 @@ def test_an_exchange_left_out_by_hosts_that_run_ahead(left_out: str, ahead: int)
     culprit = 0 if left_out == "send" else 1
     assert (cause.code, cause.culprits, cause.confidence) == ("UH302", (culprit,), "medium")
     assert f"did not make {left_out} of pp" in cause.summary
-    assert ("the place of the next iteration" in " ".join(cause.evidence)) == (ahead > 0)
+    assert ("of the next iteration is queued" in " ".join(cause.evidence)) == (ahead > 0)
 
 
 def _pipeline(sent: Sequence[int], received: Sequence[int]) -> Case:
@@ -74,7 +74,7 @@ def test_an_exchange_left_out_in_the_second_step() -> None:
     """Counted between two collectives: fewer than in the step before, and than its peer's."""
     cause = only_cause(diagnose(_pipeline((4, 4), (4, 3))))
     assert (cause.code, cause.culprits, cause.confidence) == ("UH302", (1,), "medium")
-    assert "It made 3 calls that meet its peer's in this step" in " ".join(cause.evidence)
+    assert "it made 3 calls that meet its peer's" in " ".join(cause.evidence)
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,9 @@ def test_the_calls_before_tell_where_a_call_alone_is_followed_by_two() -> None:
     job.call([0], "all_gather", finished=False)
     cause = only_cause(diagnose(job.case()))
     assert (cause.code, cause.culprits) == ("UH302", (0,))
-    assert any("and the 1 call before it each of 3 times" in text for text in cause.evidence)
+    assert any(
+        "and the 1 call before it every time before (3 times)" in text for text in cause.evidence
+    )
 
 
 def test_two_that_both_left_their_order() -> None:

@@ -163,7 +163,7 @@ def test_an_explanation_is_no_culprit(finding: Finding, explains: bool) -> None:
     assert before.findings[0].code == "UH401"
     assert as_verdict(report) == as_verdict(before)
     assert report.findings[0].confidence == before.findings[0].confidence
-    assert report.findings[0].alternatives[0].startswith("Possible. By doctor") == explains
+    assert report.findings[0].alternatives[0].startswith("Possibly: By doctor") == explains
     assert [f.role for f in report.findings[1:]] == ["observation"]
 
 
@@ -179,7 +179,7 @@ def test_a_healthy_report_is_a_note() -> None:
     saved = SavedReport("doctor", "d.json", 0, "healthy", "All 12 checks passed.")
     report = diagnose(replace(case, reports=(saved,)))
     assert report.findings == diagnose(case).findings
-    assert report.notes[-1].text == "By doctor, it is not known when: All 12 checks passed."
+    assert report.notes[-1].text == "By doctor, at an unknown time: All 12 checks passed."
 
 
 def test_reports_alone_name_nobody() -> None:

@@ -84,4 +84,4 @@ def test_an_older_dump_with_a_call_in_flight_is_no_health() -> None:
     job.call([0, 2], group=group)
     report = diagnose(job.case())
     assert report.status == "insufficient"
-    assert "they finished what rank 1 never called" in report.summary
+    assert "they finished a call that rank 1 never made" in report.summary

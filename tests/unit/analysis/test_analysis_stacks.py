@@ -79,6 +79,19 @@ def test_one_look_is_a_guess() -> None:
     assert "One look cannot tell" in report.findings[0].alternatives[0]
 
 
+@pytest.mark.parametrize("tool", ["", "heartbeat"])
+def test_a_look_without_a_stack_takes_nothing_away_from_the_look_before(tool: str) -> None:
+    """Under load a sampler returns none: what was seen a second ago stands, as one look."""
+    samples = [look(0, WAITING, 0), look(0, WAITING, 1), look(1, LOADING, 0), look(1, (), 1)]
+    if tool:
+        samples.append(look(1, WAITING, 2, tool=tool))
+    seen = diagnose(Case(samples=tuple(samples)))
+    assert essence(seen)[1:4] == ("UH101", "low", (1,))
+    assert "data.py:31" in seen.summary
+    ended = diagnose(Case(samples=(*samples, look(1, (), 3, gone=True))))
+    assert "data.py:31" not in ended.summary
+
+
 def test_a_stopped_rank_is_certain() -> None:
     """A stopped process does not come; no second look is needed for that."""
     report = verdict(WAITING, COMPUTING, WAITING, r1={"state": "T"}, looks=1)
@@ -93,7 +106,7 @@ def test_a_rank_in_a_debugger_is_freed_by_leaving_that() -> None:
     report = diagnose(Case(samples=tuple(samples)))
     assert essence(report) == ("problem", "UH101", "high", (1,), (0, 2))
     assert "rank 1 is stopped by a debugger (gdb, process 99)" in report.findings[0].summary
-    assert report.findings[0].actions[0].startswith("Let it go on: detach its debugger")
+    assert report.findings[0].actions[0].startswith("Continue it: detach its debugger")
     assert report.decision.reason == "stopped"
     unseen = look(1, COMPUTING, 0, state="t")
     report = diagnose(Case(samples=(samples[0], unseen, samples[2])))
@@ -400,7 +413,7 @@ def test_who_waits_for_a_key_of_a_store_may_not_be_the_one_at_fault() -> None:
     assert (found.code, found.culprits, found.confidence) == ("UH101", (0,), "medium")
     assert "for '3/2' in a store" in found.evidence[0]
     assert found.evidence[1] == (
-        "The key that each rank set last: rank 0: '2/0'; rank 1: '3/1'; rank 2: '2/2'."
+        "The last key that each rank set: rank 0: '2/0'; rank 1: '3/1'; rank 2: '2/2'."
     )
     assert found.alternatives[-1].startswith("The rank that has to set that key")
 
@@ -443,7 +456,7 @@ def test_who_has_more_data_than_the_others_is_not_slow_for_certain(
     moving = [replace(dump, reason="slow") for dump in case.dumps]
     found = diagnose(replace(case, dumps=tuple(moving))).findings[0]
     assert (found.code, found.culprits, found.confidence) == ("UH501", (1,), confidence)
-    assert ("no data left and go along" in found.summary) == goes_along
+    assert ("no data left and join the others' calls" in found.summary) == goes_along
 
 
 def test_who_goes_on_while_the_others_make_a_group_is_told_as_that() -> None:

@@ -54,7 +54,7 @@ def test_a_limit_is_the_cause_and_the_waiting_its_consequence() -> None:
     )
     assert (second.code, second.role, second.caused_by) == ("UH101", "consequence", ("f1",))
     assert report.summary == (
-        "Rank 1 is kept from running: its cgroup may use 0.2 cores, and had to stop in 9 of 10 "
+        "Rank 1 is short of CPU time: its cgroup may use 0.2 cores, and was throttled in 9 of 10 "
         "periods (90%); ranks 0,2 wait for it in all_reduce."
     )
     assert report.decision is not None
@@ -75,7 +75,7 @@ def test_a_crowded_machine_stands_beside() -> None:
         ("UH101", "cause"), ("UH607", "observation"),
     ]  # fmt: skip
     said = (
-        "Rank 1 is kept from running: it wanted a core and had none for 90% of the time, as 16 "
+        "Rank 1 is short of CPU time: it wanted a core and had none for 90% of the time, as 16 "
         "threads of 3 processes share 4 cores."
     )
     assert said in report.findings[0].evidence
@@ -95,7 +95,7 @@ def test_memory() -> None:
     assert report.findings[0].code == "UH607"
     assert report.findings[0].role == "cause"
     assert "its cgroup uses 1,024 of 1,024 MB (1,020 without page cache)" in report.summary
-    assert "it read 400 pages a second back from a disk" in report.summary
+    assert "it read back 400 pages per second from a disk" in report.summary
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_a_process_without_a_rank() -> None:
     samples = [replace(look, rank=-1, role="unknown") for look in looked(1, WORK, THROTTLED)]
     report = diagnose(Case(samples=tuple(samples)))
     assert report.status == "problem"
-    assert report.summary.startswith("Process 101 is kept from running: its cgroup may use 0.2")
+    assert report.summary.startswith("Process 101 is short of CPU time: its cgroup may use 0.2")
 
 
 def test_a_worker_of_a_data_loader_is_its_ranks() -> None:

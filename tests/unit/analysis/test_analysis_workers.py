@@ -82,7 +82,9 @@ def test_a_worker_that_stands_in_what_another_asked_for_is_named_with_its_line()
     found = cause(first, second)
     assert (found.code, found.culprits, found.victims) == ("UH101", (1,), (0,))
     assert [site.line for site in found.sites if site.role == "culprit"] == [9]
-    assert found.summary == ("Rank 1 (worker1) does not answer, and rank 0 waits for that in RPC.")
+    assert found.summary == (
+        "Rank 1 (worker1) does not answer, and rank 0 waits for the answer in RPC."
+    )
 
 
 def test_a_worker_that_computes_its_answer_is_not_blamed() -> None:
@@ -114,7 +116,7 @@ def test_who_has_not_come_to_the_end_of_rpc_is_named() -> None:
         worker(0, ENDS, asks_in="rpc.shutdown"), worker(1, ENDS, asks_in="rpc.shutdown"), late
     )
     assert (found.code, found.culprits, found.victims) == ("UH101", (2,), (0, 1))
-    assert found.summary.startswith("Rank 2 (worker2) has not come to rpc.shutdown")
+    assert found.summary.startswith("Rank 2 (worker2) has not reached rpc.shutdown")
 
 
 def test_a_worker_that_gathers_calls_waits_for_who_has_not_called() -> None:
@@ -124,7 +126,7 @@ def test_a_worker_that_gathers_calls_waits_for_who_has_not_called() -> None:
     late = worker(3, "/usr/lib/python3.11/threading.py:320 wait < job.py:31 main")
     found = cause(worker(0, ENDS, asks_in="rpc.shutdown"), *sends, late)
     assert (found.code, found.culprits, found.victims) == ("UH101", (3,), (1, 2))
-    assert found.summary.startswith("Rank 3 (worker3) stands in its own program")
+    assert found.summary.startswith("Rank 3 (worker3) is in its own program")
 
 
 @pytest.mark.parametrize(("cpu_s", "moving"), [(0.9, (1,)), (0.0, ())])

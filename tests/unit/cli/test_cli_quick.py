@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 UNUSED = (
-    "rich.progress", "tarfile", "zipfile", "unhang.casedir.manifest",
+    "numpy.ma", "rich.progress", "tarfile", "zipfile", "unhang.casedir.manifest",
     "unhang.ingest.pickles.unpickle", "unhang.logs.failure", "unhang.logs.rules", "unhang.picture",
     "unhang.stacks.reading", "unhang.trace.reading",
 )  # fmt: skip

@@ -8,6 +8,7 @@ import select
 import subprocess
 import termios
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -95,6 +96,13 @@ def test_a_narrow_terminal_without_unicode_gets_ascii() -> None:
     """Nothing that it cannot show, and no line is longer than it."""
     lines = drawn(job(rank(0)), trends=looked(1, 2, 4), width=40, ascii=True)
     assert all(line.isascii() and len(line) <= 40 for line in lines)
+
+
+def test_who_looks_late_knows_a_lower_bound() -> None:
+    """No look saw a call end, and nothing else tells since when."""
+    quiet = replace(rank(0), quiet_s=None, still_s=31.0)
+    assert " >31 s " in "\n".join(drawn(job(quiet)))
+    assert " >" not in "\n".join(drawn(job(replace(quiet, still_s=0.0))))
 
 
 def test_another_job_can_be_chosen() -> None:

@@ -140,7 +140,7 @@ def test_who_was_named_by_somebody_else_stands_in_the_summary(tmp_path: Path) ->
     )
     report = judged(tmp_path / "a.log", START.encode() + line)
     assert report.culprits == (6,)
-    assert report.summary.startswith("The first failure in the logs is that of rank 6: ")
+    assert report.summary.startswith("The first failure in the logs comes from rank 6: ")
 
 
 MESSAGES = """\

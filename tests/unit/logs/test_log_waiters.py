@@ -190,9 +190,9 @@ def test_an_engine_that_makes_no_token(tmp_path: Path, data: str, status: str) -
 def test_since_when_it_stands_is_told(tmp_path: Path) -> None:
     """With the number of its requests."""
     summary = judged(tmp_path / "a.log", (MOVES + STANDS).encode()).summary
-    assert "made no token since 06-22 17:39:49, with 1 request running" in summary
+    assert "produced no token since 06-22 17:39:49, with 1 request running" in summary
     waits = judged(tmp_path / "b.log", (MOVES + BLOCK.format(1) * 2).encode()).summary
-    assert "waits for a worker that reads no orders since 08-12 03:01:43" in waits
+    assert "has waited since 08-12 03:01:43 for a worker that reads no messages" in waits
 
 
 @pytest.mark.parametrize(
@@ -283,3 +283,58 @@ def test_a_worker_that_died_after_a_watchdogs_time_out_is_a_consequence(tmp_path
         log.write_text(text)
         events = settled(scan_logs([LogSource(str(log))]).events)
         assert [e.role for e in events if e.code == WORKER_DIED.code] == [role]
+
+
+EI0002 = (
+    "EI0002: The Notify register has not received the Notify record from remote rank: [24]. "
+    "task information: [notify id:[0x213], stage:[0], remote rank:[24]]. group information: "
+    "[group:[{}], rankSize[{}], rankId[25 24]]\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("group", "size", "named"), [("hccl_world_group", 64, (24,)), ("group_name_7", 32, NOBODY)]
+)
+def test_a_member_of_a_group_is_no_rank_of_the_job(
+    tmp_path: Path, group: str, size: int, named: tuple[int, ...]
+) -> None:
+    """HCCL counts in the group of the call: only that of all ranks counts as the job does."""
+    report = judged(tmp_path / "a.log", EI0002.format(group, size).encode())
+    assert (report.status, report.culprits) == ("problem", named)
+
+
+WORK = "WorkNCCL(SeqNum=80, OpType=ALLREDUCE, NumelIn={1}, NumelOut={1}, Timeout(ms)=600000)"
+CAUGHT = (
+    "[rank{0}]:[E626 06:24:44.9 ProcessGroupNCCL.cpp:616] [Rank {0}] Watchdog caught collective "
+    f"operation timeout: {WORK} ran for 600020 milliseconds before timing out.\n"
+)
+DETECTED = (
+    "[rank{0}]:[E626 06:24:45.9 ProcessGroupNCCL.cpp:1785] [PG ID 0 PG GUID 0(default_pg) "
+    "Rank {0}] Exception (either an error or timeout) detected by watchdog at work: 80, last "
+    "enqueued NCCL work: 83, last completed NCCL work: 79.\n"
+)
+
+
+def test_a_rank_whose_counters_were_cut_off_timed_out_in_the_same_call(tmp_path: Path) -> None:
+    """All ranks that timed out are counted; another size may be that of another group."""
+    both = "".join(CAUGHT.format(r, 9) + DETECTED.format(r) for r in (0, 1))
+    report = judged(tmp_path / "a.log", (both + CAUGHT.format(2, 9)).encode())
+    assert report.summary.startswith("All 3 ranks that timed out were in the same call #80")
+    report = judged(tmp_path / "b.log", (both + CAUGHT.format(2, 7)).encode())
+    assert report.summary.startswith("All 2 ranks that timed out")
+
+
+def test_a_rank_whose_time_out_was_cut_off_did_print_a_line(tmp_path: Path) -> None:
+    """Its counters tell that it timed out too: only the rank without any line may be absent."""
+    text = CAUGHT.format(0, 9) + CAUGHT.format(3, 9) + DETECTED.format(2).replace(" GUID 0", "")
+    assert "ranks 0,2-3 waited" in judged(tmp_path / "a.log", text.encode()).summary
+    assert "rank 1 printed no such line" in judged(tmp_path / "b.log", text.encode()).summary
+
+
+@pytest.mark.parametrize(("code", "died"), [("-9", True), ("-6", False), ("0", False)])
+def test_a_scheduler_that_a_signal_ended(tmp_path: Path, code: str, *, died: bool) -> None:
+    """SGLang prints the exit code below; an abort follows from something else."""
+    text = f"[12-16 14:27:08] Rank 0 scheduler is dead.\n[12-16 14:27:10] Exit code: {code}\n"
+    report = judged(tmp_path / "a.log", text.encode())
+    codes = [finding.code for finding in report.findings if finding.role == "cause"]
+    assert (WORKER_DIED.code in codes) is died

@@ -69,7 +69,7 @@ def test_what_dumps_cannot_know_is_said_and_marked() -> None:
     assert [site.after for site in sites] == ["all_reduce #2 of default_pg (0)"]
     page = " ".join(render("text", report, None, SHORT).split())
     assert "last seen leaving all_reduce #2 of default_pg (0) in train_step at" in page
-    assert "where it is now is not in the dumps" in page
+    assert "the dumps do not show where it is now" in page
     placed = diagnose(case).findings[0].sites
     assert [site.after for site in placed if 2 in site.ranks] == [""]
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from jsonschema import Draft202012Validator
 
 from unhang.errors import UsageError
 from unhang.run.incident import notifying
@@ -26,6 +27,7 @@ from unhang.run.incident.notifying import (
     receiver_of,
 )
 
+SCHEMAS: Final = Path("tests/data/schemas")
 ROUTING: Final = "0123456789abcdef0123456789abcdef"
 NOTICE: Final[dict[str, Any]] = {
     "schema": "unhang.notice/1", "event": "verdict", "time_s": 0.0, "job": "train7",
@@ -35,6 +37,7 @@ NOTICE: Final[dict[str, Any]] = {
     "culprits": [1], "where": "train.py:20", "action": "look-first", "decision": "Look at rank 1.",
     "source": "batch = queue.get()", "before": "3 times at train.py:20 with this one",
     "run": "after 125 min, revision 0123456789 (main), torch 2.13.0",
+    "host": "gpu-node-7", "link": "https://cases.example.com/20261120-171049-train7",
 }  # fmt: skip
 REPORT: Final = {
     "status": "problem",
@@ -135,6 +138,58 @@ def test_every_form_has_what_its_receiver_asks_for() -> None:
     assert alert["endsAt"] == "1970-01-02T00:00:00Z"  # else Alertmanager resolves it in minutes
     assert all(isinstance(value, str) for value in alert["annotations"].values())
     assert payload_of(Receiver("json"), NOTICE) == NOTICE
+
+
+@pytest.mark.parametrize(
+    ("form", "schema"),
+    [("slack", "slack_webhook"), ("pagerduty", "pagerduty_events_v2"),
+     ("alertmanager", "alertmanager_v2")],
+)  # fmt: skip
+@pytest.mark.parametrize("event", ["verdict", "moves-on"])
+def test_bodies_have_the_shape_that_their_receivers_publish(
+    form: str, schema: str, event: str
+) -> None:
+    """With everything; with one field empty; with a text that is too long."""
+    shape = Draft202012Validator(json.loads((SCHEMAS / f"{schema}.json").read_text()))
+    told = {**NOTICE, "event": event}
+    empty = [{**told, key: ""} for key in NOTICE if key not in ("event", "text", "time_s")]
+    for notice in (told, *empty, {**told, "summary": "x" * 9000}):
+        shape.validate(payload_of(Receiver(form, key=ROUTING), notice))
+
+
+def test_receivers_get_the_link_the_host_and_the_job() -> None:
+    """Each where it shows such things."""
+    link = NOTICE["link"]
+    text = payload_of(Receiver("slack"), NOTICE)["text"]
+    assert text.startswith("unhang: job train7 on gpu-node-7: ")
+    assert text.endswith(f"\n{link}")
+    event = payload_of(Receiver("pagerduty", key=ROUTING), NOTICE)
+    assert (event["client_url"], event["links"][0]["href"]) == (link, link)
+    assert (event["payload"]["source"], event["payload"]["group"]) == ("gpu-node-7", "train7")
+    (alert,) = payload_of(Receiver("alertmanager"), NOTICE)
+    assert (alert["generatorURL"], alert["annotations"]["host"]) == (link, "gpu-node-7")
+    assert alert["labels"]["job"] == "train7"
+
+
+def test_hosts_are_named_and_cases_linked_where_the_environment_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else hosts have stand-ins, and there is no link; what is no web address is none."""
+    case = tmp_path / "20261120 a"
+    case.mkdir()
+    (case / "report.json").write_text(json.dumps(REPORT))
+    order = {"event": "verdict", "case": str(case), "job": "j", "text": "t", "time_s": 0.0}
+    plain = notifying._notice(order)
+    assert (plain["host"], plain["link"]) == ("host1", "")
+    monkeypatch.setenv("UNHANG_NOTIFY_HOSTS", "1")
+    monkeypatch.setenv("UNHANG_NOTIFY_LINK", "https://cases.example.com/{job}/{case}")
+    named = notifying._notice(order)
+    assert named["host"] == "gpu-node-7"
+    assert named["decision"] == "Look at gpu-node-7."
+    assert named["link"] == "https://cases.example.com/j/20261120%20a"
+    assert "alice" not in json.dumps(named)
+    monkeypatch.setenv("UNHANG_NOTIFY_LINK", "javascript:alert(1)")
+    assert notifying._notice(order)["link"] == ""
 
 
 def test_one_hang_has_one_alert_whatever_a_second_look_says() -> None:

@@ -32,7 +32,7 @@ class FakeJob(Patrol):
         orders = SimpleNamespace(
             job="job", run="run", hang_after_s=hang_after_s, auto=False, grace_s=grace_s, notify=(),
             on_hang="kill", quiet=True, command=(), streams=(), folder=str(folder), named="",
-            plan=SimpleNamespace(apply=dict, torch=""),
+            plan=SimpleNamespace(apply=dict, torch=""), meet=None,
         )  # fmt: skip
         self.now, self.acting_s, self.leaves_at = 100.0, acting_s, float("inf")
         self.verdicts: list[Verdict] = []
@@ -68,7 +68,7 @@ class FakeJob(Patrol):
         self.now += self.acting_s
         self.current = self.last = SimpleNamespace(  # type: ignore[assignment]
             what=what, verdict=self.verdicts.pop(0), case=None, being_ended=False,
-            close=lambda _: None, tell_of_end=lambda: None, amend=lambda **_: False,
+            close=lambda _: None, tell_of_end=lambda _: None, amend=lambda **_: False,
         )  # fmt: skip
         return self.current
 
@@ -182,3 +182,35 @@ def test_a_command_whose_ranks_are_on_other_nodes_is_told(
     job._look_at_progress()
     job._look_at_progress()
     assert [text.partition("put it behind: ")[2].split()[0] for text in said] == told
+
+
+@pytest.mark.parametrize(
+    ("statuses", "beside", "told"),
+    [
+        ({50: 143, 51: 143}, {50: [51], 51: [50]}, 0),  # torchrun's, as another agent joins
+        ({50: 143}, {50: []}, 0),
+        ({50: 143, 51: 1}, {50: [51], 51: [50]}, 1),  # one that failed, and then its peer
+        ({50: 143}, {50: [51]}, 1),  # one alone: its peer lives on
+        ({50: 1, 51: 143}, {50: [51], 51: [50]}, 1),
+        ({50: 143, 51: 143}, {}, 1),  # no launcher has started it, or that is gone too
+    ],
+)
+def test_ranks_that_their_launcher_ends_to_start_others_are_no_incident(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    statuses: dict[int, int],
+    beside: dict[int, list[int]],
+    told: int,
+) -> None:
+    """It ends all that it has at once, by SIGTERM, and lives on; one that failed was first."""
+    monkeypatch.setattr(patrol, "say", lambda _: None)
+    monkeypatch.setattr(patrol, "APART_S", 0.0)
+    job = FakeJob(tmp_path, 12, 15, 0)
+    job.verdicts = [STUCK]
+    first = next(iter(statuses))
+    job.roster.note_end = statuses.get
+    job.tree = SimpleNamespace(beside=lambda pid, _: beside.get(pid), let_go=lambda: None)  # type: ignore[assignment]
+    member = SimpleNamespace(rank=0, pid=first, mark=SimpleNamespace(attempt=0))
+    end = SimpleNamespace(member=member, status=statuses[first], clean=False, memory_kill=None)
+    job._ranks_ended([end])  # type: ignore[list-item]
+    assert len(job.alarms) == told

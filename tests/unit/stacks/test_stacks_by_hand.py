@@ -29,7 +29,7 @@ def judged(text: str) -> Report:
     reading = read(text)
     report = diagnose(Case(samples=reading.samples, notes=reading.notes))
     assert "no dumps, stacks" not in report.summary
-    assert "no stack of any rank" not in report.summary
+    assert "no rank's stack" not in report.summary
     return report
 
 
@@ -181,7 +181,7 @@ def test_helper_threads_alone() -> None:
     """They say nothing of the rank: it is said what is here, and what is not."""
     report = judged(HELPERS)
     assert (report.status, report.culprits) == ("insufficient", ())
-    assert "of rank 1 only helper threads are here" in report.summary
+    assert "only helper threads of rank 1 were captured" in report.summary
 
 
 def test_without_a_main_thread_the_one_that_says_most_is_judged() -> None:
@@ -255,9 +255,85 @@ def test_workers_of_an_engine(
     assert len(report.ranks) == len(workers)
 
 
+def test_what_the_engine_does_is_told_beside_workers_that_wait_for_it() -> None:
+    """No worker is named for it: it is the engine that stands, in whatever it does."""
+    core = 'Process 30: VLLM::EngineCore\nThread 30 (idle): "MainThread"\n    {}\n'
+    asleep = "schedule (vllm/v1/core/sched/scheduler.py:180)"
+    report = judged(engine(IDLE, IDLE) + "\n" + core.format(asleep))
+    assert (report.status, report.culprits) == ("insufficient", ())
+    assert "ranks 0-1 are waiting for the engine's next message" in report.summary
+    assert "the engine (process 30) is in schedule" in report.summary
+    waits = "_process_input_queue (vllm/v1/engine/core.py:1170)"
+    report = judged(engine(IDLE, IDLE) + "\n" + core.format(waits))
+    assert "the engine (process 30) is waiting for requests" in report.summary
+
+
 def test_titles_with_two_coordinates_are_no_ranks() -> None:
     """How they are counted nothing tells; the number of experts beside tensors is the same one."""
     ranks = {sample.rank for sample in read(engine(IDLE, STEP, where="_DP0_TP{}")).samples}
     assert ranks == {-1}
     ranks = {sample.rank for sample in read(engine(IDLE, STEP, where="_TP{0}_EP{0}")).samples}
     assert ranks == {-1, 0, 1}
+
+
+@pytest.mark.parametrize(
+    ("heading", "frames"),
+    [
+        ('Thread <pid> (active): "MainThread"', "    {:40} ({})"),
+        ('Thread XXXX (idle): "MainThread"', "    {} ({})   <-- blocked here"),
+        ("", "{:20} ({})   # hangs"),
+    ],
+)
+def test_a_stack_that_was_lined_up_and_remarked_upon(heading: str, frames: str) -> None:
+    """A number that was taken away, columns and arrows hide no frame."""
+    calls = (
+        ("synchronize", "torch/cuda/streams.py:231"),
+        ("step", "train.py:31"),
+        ("<module>", "train.py:60"),
+    )
+    lines = (frames.format(name, place) for name, place in calls)
+    (sample,) = read("\n".join([heading, *lines])).samples
+    assert [(f.function, f.line) for f in sample.threads[0].frames] == [
+        ("synchronize", 231),
+        ("step", 31),
+        ("<module>", 60),
+    ]
+
+
+def test_two_frames_down_to_the_program_are_a_stack() -> None:
+    """Of an actor of Ray without a task there is no more; two frames of anything may be prose."""
+    ends = "    main_loop (ray/_private/worker.py:935)\n    <module> (default_worker.py:297)\n"
+    assert is_stacks(ends.encode())
+    assert not is_stacks(ends.replace("<module>", "see").encode())
+
+
+BACKWARD = """\
+Process {0}: python train.py
+Thread {0} (idle): "MainThread"
+    backward (torch/autograd/__init__.py:266)
+    step (train.py:41)
+Thread 2{0} (idle): "Thread-1 (report)"
+    report (train.py:90)
+    _bootstrap_inner (threading.py:1073)
+{1}
+"""
+HOOK = """\
+Thread 9{0} (active)
+    all_gather_into_tensor (torch/distributed/distributed_c10d.py:2709)
+    allgather_fn (deepspeed/comm/comm.py:305)
+"""
+
+
+def test_the_backward_pass_goes_on_in_a_thread_of_torch() -> None:
+    """A hook that gathers there makes the rank wait for its peers: who loads data is named."""
+    text = "\n".join(
+        [
+            *(f"rank{r}\n" + BACKWARD.format(500 + r, HOOK.format(500 + r)) for r in (0, 1)),
+            f'rank2\nProcess 502: python train.py\nThread 502 (idle): "MainThread"\n    {LOADS}',
+        ]
+    )
+    report = judged(text)
+    assert (report.status, report.culprits) == ("problem", (2,))
+    alone = judged(BACKWARD.format(500, HOOK.format(500)))
+    assert "waiting in all_gather_into_tensor at step (train.py:41)" in alone.summary
+    assert "in the backward pass at step" in judged(BACKWARD.format(500, "")).summary

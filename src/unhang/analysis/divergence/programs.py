@@ -15,10 +15,11 @@ from msgspec import Struct, field
 
 from unhang.analysis.divergence.align import CallSequence
 from unhang.analysis.situation import Situation
-from unhang.analysis.state.columns import Ints, distinct
+from unhang.analysis.state.columns import Ints
 from unhang.analysis.state.ops import demand_of
 from unhang.case import Dump
 from unhang.model import Frame
+from unhang.spans import distinct
 from unhang.stacks.ownership import is_library
 
 __all__ = ["RankProgram", "RankPrograms"]

@@ -15,7 +15,8 @@ from msgspec import Struct
 from unhang.analysis.matching.no_trace import is_in_first_step
 from unhang.analysis.matching.segments import is_whole
 from unhang.analysis.situation import Situation
-from unhang.analysis.state.columns import Ints
+from unhang.analysis.state.columns import Bools, Ints
+from unhang.spans import distinct
 
 __all__ = ["UnmadeGroup", "may_make_a_group"]
 
@@ -89,7 +90,7 @@ def _lacking(situation: Situation, kind: tuple[str, int]) -> set[int]:
     alike = [number for number, group in groups if (group.description, group.size) == kind]
     status = evidence.case.group_status
     dumps = {*status.dump[np.isin(status.group, alike) & (status.last_enqueued >= 0)].tolist()}
-    dumps |= set(np.unique(evidence.case.calls.dump[np.isin(evidence.case.calls.group, alike)]))
+    dumps |= set(distinct(evidence.case.calls.dump[np.isin(evidence.case.calls.group, alike)]))
     owners = zip(evidence.owner.tolist(), evidence.dumps, strict=True)
     have = {owner for owner, dump in owners if dump.index in dumps}
     return set(range(len(evidence.ranks))) - have
@@ -127,16 +128,18 @@ def _is_apart(situation: Situation, number: int, ranks: set[int]) -> bool:
     return number >= 0 and ranks.isdisjoint(situation.evidence.case.groups[number].members)
 
 
-def _meets(situation: Situation, rows: Ints, ranks: set[int]) -> list[bool]:
+def _meets(situation: Situation, rows: Ints, ranks: set[int]) -> Bools:
     """Whether calls are those of a group of some ranks (global), or exchanges with one of them."""
-    case, collective = situation.evidence.case, situation.evidence.collective
+    case = situation.evidence.case
+    kinds = np.stack((case.calls.group[rows], case.calls.name[rows]))
+    kinds = np.concatenate((kinds, situation.evidence.collective[rows][None]))
+    each, kind_of = np.unique(kinds, axis=1, return_inverse=True)
     found = []
-    for row in rows.tolist():
-        members = case.groups[int(case.calls.group[row])].members
-        name = case.names[int(case.calls.name[row])]
+    for group, number, collective in each.T.tolist():
+        members, name = case.groups[group].members, case.names[number]
         ends = {members[at] for at in (name.src, name.dst) if 0 <= at < len(members)}
-        found.append(not ranks.isdisjoint(members if collective[row] or not ends else ends))
-    return found
+        found.append(not ranks.isdisjoint(members if collective or not ends else ends))
+    return np.asarray(found, np.bool_)[kind_of]
 
 
 def _rows(situation: Situation, rank: int) -> Ints:

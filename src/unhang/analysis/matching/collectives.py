@@ -16,11 +16,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from unhang.analysis.matching.rooted import RootsOfCall, roots_apart
-from unhang.analysis.state.columns import Ints, distinct
+from unhang.analysis.state.columns import Ints
 from unhang.analysis.state.heads import Heads
 from unhang.analysis.state.index import Evidence
 from unhang.analysis.state.ops import Demand, demand_of, elements, rule_of
 from unhang.case import Case
+from unhang.spans import distinct
 
 __all__ = [
     "Aspect",

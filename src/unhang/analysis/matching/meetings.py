@@ -13,8 +13,9 @@ import numpy as np
 from msgspec import Struct
 
 from unhang.analysis.state.clocks import Clocks, set_clocks
-from unhang.analysis.state.columns import Floats, Ints, distinct
+from unhang.analysis.state.columns import Floats, Ints
 from unhang.analysis.state.index import Evidence
+from unhang.spans import distinct
 
 __all__ = ["LEAST_CALLS", "Meetings", "hosts_of", "meetings_of"]
 

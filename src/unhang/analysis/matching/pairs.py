@@ -18,15 +18,16 @@ from unhang.analysis.matching.segments import (
     ends_of,
     open_exchanges,
     segments_of,
+    shows_all,
     tags_of,
     taken,
-    whole_ranks,
 )
 from unhang.analysis.matching.wait_graph import Edge, Edges
 from unhang.analysis.state.columns import Bools, Ints
 from unhang.analysis.state.heads import Heads
 from unhang.analysis.state.index import Evidence
 from unhang.analysis.state.progress import Known, Standing
+from unhang.spans import union
 
 __all__ = ["Pairs", "met_by_tag", "pair_edges", "pair_links", "pair_up"]
 
@@ -83,7 +84,9 @@ def pair_up(evidence: Evidence, heads: Heads) -> Pairs:
     met = exists & (wanted >= 0) & (wanted < np.where(exists, table.length[other], 0))
     counterpart = np.full(len(at), -1, np.int64)
     counterpart[met] = table.row[table.first[other[met]] + wanted[met]]
-    absolute = table.complete[segment] & whole_ranks(evidence)[np.maximum(table.peer[at], 0)]
+    absolute = table.complete[segment] & shows_all(
+        evidence, np.maximum(table.peer[at], 0), evidence.channel(table.row[at])
+    )
     order = np.argsort(table.row[at], kind="stable")
     rows, owner = table.row[at][order], table.owner[at][order]
     return Pairs(
@@ -190,7 +193,7 @@ def _open_ended_edges(evidence: Evidence, heads: Heads, pairs: Pairs) -> Edges:
     rank: list[int] = []
     asking = pairs.waiting_call[(pairs.waiting_call >= 0) & (pairs.peer < 0) & ~pairs.sending]
     own = np.arange(heads.n_collective, len(heads))
-    for each in np.union1d(asking, own[~np.isin(own, pairs.waiting_call)]).tolist():
+    for each in union(asking, own[~np.isin(own, pairs.waiting_call)]).tolist():
         owner = int(heads.owner[each])
         sent_to_it = (pairs.peer == owner) & pairs.sending & (pairs.counterpart < 0)
         members = evidence.members(int(heads.channel[each]))

@@ -15,8 +15,9 @@ import rustworkx as rx
 from msgspec import Struct
 
 from unhang.analysis.matching.wait_graph import Edge, Edges, Graph, ranges
-from unhang.analysis.state.columns import Bools, Ints, distinct
+from unhang.analysis.state.columns import Bools, Ints
 from unhang.analysis.state.heads import Heads
+from unhang.spans import distinct
 
 __all__ = ["Root", "find_roots"]
 

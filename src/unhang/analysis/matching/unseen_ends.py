@@ -22,6 +22,7 @@ from unhang.analysis.matching.segments import (
 from unhang.analysis.state.columns import Bools, Ints
 from unhang.analysis.state.index import Evidence
 from unhang.bounds import MOST_OPEN_TAGS
+from unhang.spans import union, without
 
 __all__ = ["with_unseen_ends"]
 
@@ -33,13 +34,13 @@ def with_unseen_ends(evidence: Evidence) -> Evidence:
     if not len(opened):
         return evidence
     ended, let_go = _ended_there(evidence, opened), _let_go(evidence, opened)
-    over = np.union1d(ended, let_go)
+    over = union(ended, let_go)
     finished = evidence.finished.copy()
     finished[over] = True
     return replace(
         evidence,
         finished=finished,
-        open_rows=np.setdiff1d(evidence.open_rows, over, assume_unique=True),
+        open_rows=without(evidence.open_rows, over),
         unseen_ends=np.setxor1d(ended, let_go, assume_unique=True),
     )
 

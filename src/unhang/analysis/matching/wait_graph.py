@@ -20,10 +20,11 @@ from enum import IntEnum
 import numpy as np
 from msgspec import Struct
 
-from unhang.analysis.state.columns import Bools, Ints, distinct
+from unhang.analysis.state.columns import Bools, Ints
 from unhang.analysis.state.heads import Heads
 from unhang.analysis.state.index import Evidence
 from unhang.analysis.state.progress import Known, Standing
+from unhang.spans import distinct
 
 __all__ = ["Edge", "Edges", "Graph", "collective_edges", "make_graph", "ranges"]
 

@@ -6,6 +6,7 @@ from unhang.analysis.picture.bandwidth import rates
 from unhang.analysis.picture.calls import lanes
 from unhang.analysis.picture.lateness import clock_offsets, heat, largest_meetings
 from unhang.analysis.picture.places import stack_tree
+from unhang.analysis.picture.replay import replay
 from unhang.analysis.picture.times import bars
 from unhang.analysis.picture.waits import wait_graph
 from unhang.analysis.situation import Situation
@@ -35,7 +36,8 @@ def picture_of(case: Case, report: Report, *, every: bool = False) -> Picture:
     columns, rows, folded = lanes(situation, report, status)
     meetings = largest_meetings(situation.evidence)
     culprits = report.findings[0].culprits if report.findings else ()
-    drawn, cut = bars(situation, culprits, clock_offsets(meetings), every=every)
+    ahead_ms = clock_offsets(meetings)
+    drawn, cut = bars(situation, culprits, ahead_ms, every=every)
     return Picture(
         teams=_teams(situation),
         nodes=nodes,
@@ -46,6 +48,7 @@ def picture_of(case: Case, report: Report, *, every: bool = False) -> Picture:
         heat=heat(situation.evidence, meetings, culprits),
         rates=rates(case),
         stacks=stack_tree(case, situation),
+        replay=replay(situation, report, ahead_ms),
         left_out=tuple(text for text in (folded, cut) if text),
     )
 

@@ -213,6 +213,7 @@ def _node(
         return Knot("ranks", ranks, status.get(ranks[0], ""), rank_phrase(ranks, 4), len(ranks))
     calls = [node - n_ranks for node in own]
     inside = np.flatnonzero(np.isin(situation.heads.waiting_call, calls))
+    group = situation.group(calls[0]) if len(calls) == 1 else None
     return Knot(
         kind="call",
         ranks=situation.named(inside),
@@ -220,6 +221,8 @@ def _node(
         label=_label(situation, calls),
         count=len(calls),
         place=_place(situation, calls[0]),
+        description=group.description if group else "",
+        members=tuple(group.members) if group else (),
     )
 
 

@@ -52,13 +52,15 @@ KIND: Final = Kind(
     "UH608",
     "abort-unfinished",
     "failure",
-    "A process aborts its communicators after a failure, and has not come out of it.",
+    "A process aborts its communicators after a failure, and the abort has not finished.",
     role="observation",
     traits=Trait.UNDECIDED,
-    alternatives=("The abort may end yet: it waits for the device and for NCCL's own threads.",),
+    alternatives=(
+        "The abort may still finish: it waits for the device and for NCCL's own threads.",
+    ),
     actions=(
         "Find the error that came first: unhang logs FILE (time-outs, exceptions, NCCL WARN).",
-        "See whether it returns: unhang stacks --samples 2 --interval 30.",
+        "Check whether it returns: unhang stacks --samples 2 --interval 30.",
     ),
 )
 
@@ -116,9 +118,9 @@ RULE: Final = Rule(kind=KIND, unless=Unless.CAUSE, tells=_claims)
 def _verdict_of_aborting(about: Aborting, claim: Claim) -> Words:  # noqa: ARG001 - the facts say it
     verb, its = ("aborts", "its") if len(about.who) == 1 else ("abort", "their")
     return Words(
-        f"{_names(about)} {verb} {its} communicators: an earlier failure led there, and is not in "
-        "the stack.",
-        tuple(f"{_name(look)} stands in {printable(at, 80)}." for look, at in about.who[:_MOST]),
+        f"{_names(about)} {verb} {its} communicators after an earlier failure, which the stack "
+        "does not show.",
+        tuple(f"{_name(look)} is in {printable(at, 80)}." for look, at in about.who[:_MOST]),
     )
 
 

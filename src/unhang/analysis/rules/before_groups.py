@@ -177,12 +177,14 @@ def _doubts(
 def _verdict_of_not_at_meeting(about: NotAtMeeting, claim: Claim) -> Words:
     verb = "has" if len(claim.culprits) == 1 else "have"
     who = subject(claim.culprits)
-    where = f", and is {about.away[0].says}" if len(about.away) == 1 else ""
+    where = ""
+    if len(about.away) == 1:
+        where = f"; {rank_phrase([about.away[0].rank])} is {about.away[0].says}"
     if not about.away:
-        where = ": there is no such process here"
+        where = "; no such process was found here"
     told = [f"{subject([look.rank])} is {look.says}." for look in about.away]
     return Words(
-        f"{who} {verb} not come to {about.call}, where {waits(about.waiting)} "
+        f"{who} {verb} not reached {about.call}: {waits(about.waiting)} there "
         f"for {count_of(about.size, 'rank')}"
         f"{where}.",
         (
@@ -190,30 +192,29 @@ def _verdict_of_not_at_meeting(about: NotAtMeeting, claim: Claim) -> Words:
             *([f"There is no process of {rank_phrase(about.unseen)}."] if about.unseen else []),
         ),
         (
-            "It may only be late: what a rank reads or builds before it joins takes its time.",
-            "It may run on a node that was not looked at.",
+            "It may only be late: it may still read or build something before it joins.",
+            "It may run on a node that unhang did not look at.",
         ),
-        ("Compare WORLD_SIZE with the number of processes that were started, on all nodes.",)
+        ("Compare WORLD_SIZE with the number of processes that started on all nodes.",)
         if not about.away
-        else ("Look at the line where it stands; join the group first and prepare data after it.",),
+        else ("Inspect the line where it is; join the group first and prepare data afterwards.",),
     )
 
 
 @words_for(HalfMade)
 def _verdict_of_half_made(about: HalfMade, claim: Claim) -> Words:  # noqa: ARG001
-    verb = "has" if len(about.out) == 1 else "have"
-    still = "does" if len(about.inside) == 1 else "do"
+    have = "has" if len(about.inside) == 1 else "have"
     return Words(
-        f"All {about.size:,} ranks have come to init_process_group; {rank_phrase(about.out)} "
-        f"{verb} come out of it, and {rank_phrase(about.inside)} {still} not.",
+        f"All {about.size:,} ranks reached init_process_group; {rank_phrase(about.out)} "
+        f"returned from it, and {rank_phrase(about.inside)} {have} not.",
         ("All ranks are there; the connections of the group were not established.",),
         (
-            "Addresses of an attempt before, in a store that outlives it: a restart may do.",
-            "A firewall, or an address that the others do not reach: unhang doctor net.",
+            "The store may still hold addresses of an earlier attempt: a restart may suffice.",
+            "A firewall may block them, or an address may be unreachable: unhang doctor net.",
         ),
         (
-            "Look at what these ranks print of connections: unhang logs.",
-            "After a restart by torchrun: --standalone, or --rdzv-backend c10d, has no old keys.",
+            "Read what these ranks print about connections: unhang logs.",
+            "Where torchrun restarts ranks: --standalone or --rdzv-backend c10d keeps no old keys.",
         ),
     )
 
@@ -225,20 +226,20 @@ def _verdict_of_nodes_away(about: NodesAway, claim: Claim) -> Words:
     meetings = sorted({each.meeting for each in about.here})
     if about.away <= 0:
         told = " and ".join(printable(meeting) for meeting in meetings)
-        summary = f"{here} {verb} at different places ({told}), and no rank has been started."
+        summary = f"{here} {verb} at different endpoints ({told}), and no rank has started."
     else:
         whose = f" ({rank_phrase(claim.culprits)})" if claim.culprits else ""
         summary = (
             f"{count_of(about.away, 'node')} of {about.nodes}{whose} "
-            f"{'has' if about.away == 1 else 'have'} not come: {here} {verb} at the rendezvous, "
-            "and no rank has been started."
+            f"{'has' if about.away == 1 else 'have'} not arrived: {here} {verb} at the rendezvous, "
+            "and no rank has started."
         )
     return Words(
         summary,
         tuple(
             f"pid {each.pid} meets its peers at {printable(each.meeting)}." for each in about.here
         ),
-        ("The other nodes may be on their way: they may be queued or still starting.",),
+        ("The other nodes may still be queued or starting.",),
         (
             "Check that the launcher runs on all nodes, with the same endpoint and id.",
             "Check that every node reaches that endpoint: unhang doctor net.",

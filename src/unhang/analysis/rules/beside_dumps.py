@@ -42,11 +42,10 @@ _OF_ITS_OWN: Final = frozenset(
 )
 _AT_STORE = "The rank that has to set that key may be wrong, not the rank that waits for it."
 _AT_LOCK = (
-    "Processes share the lock that it waits for: one of those that wait for it may hold that lock."
+    "Processes share the lock that it waits for: a rank that waits for it may hold that lock."
 )
 _MADE_AHEAD = (
-    "It may have made the call ahead, and do something else while its device is in the call with "
-    "the others."
+    "It may have enqueued the call and gone on: its device is then in the call with the others."
 )
 
 
@@ -224,12 +223,12 @@ def _adding_seen(seen: Seen, words: Words, claim: Claim, weighed: Weighed) -> Wo
     said = tuple(f"Stacks: {sentence}" for sentence in sentences(seen.looks))
     if seen.keys:
         keys = "; ".join(f"{rank_phrase(who)}: {printable(key, 60)!r}" for key, who in seen.keys)
-        said = (*said, f"The key that each rank set last: {keys}.")
+        said = (*said, f"The last key that each rank set: {keys}.")
         words = replace(words, alternatives=(*(words.alternatives or ()), _AT_STORE))
     if seen.locked:
         words = replace(words, alternatives=(*(words.alternatives or ()), _AT_LOCK))
     if weighed.stance is Stance.CONTRADICTS:
-        against = "Sources disagree: the dumps lack the call, the stack is inside one."
+        against = "Sources disagree: the dumps do not show the call, the stack is inside one."
         return replace(words, evidence=(*said, against, *words.evidence))
     if seen.stopped:
         words = Words(_is_stopped(seen, claim), words.evidence, (), ())
@@ -256,7 +255,8 @@ def _adding_outside(seen: Outside, words: Words, claim: Claim, weighed: Weighed)
     label, waiting = claim.call or "that call", rank_phrase(seen.waiting)
     against = f"Sources disagree: the dumps show all members in {label}, the stacks only {waiting}."
     return Words(
-        f"{begun(doing(seen.looks))}, while {waits(seen.waiting)} in {label}, which does not move.",
+        f"{begun(doing(seen.looks))}, while {waits(seen.waiting)} in {label}, which makes no "
+        "progress.",
         (*(f"Stacks: {sentence}" for sentence in sentences(seen.looks)), against, *words.evidence),
         (_MADE_AHEAD, *(words.alternatives or ())),
         merged(actions(seen.looks), words.actions),

@@ -31,9 +31,15 @@ from unhang.analysis.rules.not_progressing import JOINED_NOT_PROGRESSING
 from unhang.analysis.rules.rank_ended import RANK_ENDED
 from unhang.analysis.rules.rule import Rule, Unless, When
 from unhang.analysis.rules.telling import MOVES, Words, begun, subject, words_for
-from unhang.analysis.rules.telling_looks import actions, doing, sentences, unchanged
+from unhang.analysis.rules.telling_looks import (
+    actions,
+    doing,
+    doing_of_engines,
+    sentences,
+    unchanged,
+)
 from unhang.analysis.sites import StackBook
-from unhang.analysis.sources.stacks import RankLook, at_site
+from unhang.analysis.sources.stacks import RankLook, at_site, looks_of_others
 from unhang.kinds import INSUFFICIENT_EVIDENCE, Kind, Trait
 from unhang.report import CallSide
 from unhang.wording import count_of, rank_phrase
@@ -44,7 +50,7 @@ HOST_PROGRAM_STUCK: Final = Kind(
     "UH602",
     "host-program-stuck",
     "program",
-    "No call is in flight, and stacks or logs show that the program does not move.",
+    "No call is in flight, and stacks or logs show that the program makes no progress.",
     traits=Trait.FROM_FAILURE | Trait.OF_NOW,
     actions=("Take two stack samples a few seconds apart: unhang stacks --samples 2.",),
 )
@@ -70,24 +76,26 @@ _NAMING: Final = (
     Shape.ABSENT, Shape.HELD_INSIDE, Shape.HELD, Shape.LEFT, Shape.LAST, Shape.ODD,
 )  # fmt: skip
 _PLACES = 4
-_AGAIN = "Look again some time later: unhang stacks --samples 2 --interval 30."
-_RECORD = "Dumps tell which call it is and who called it: run under unhang run, or unhang dump."
+_AGAIN = "Look again later: unhang stacks --samples 2 --interval 30."
+_RECORD = (
+    "Dumps show which call it is and which ranks made it: start the job with unhang run, or use "
+    "unhang dump."
+)
 _LOOP = (
-    "A job that goes round slowly looks the same, if both looks meet it at the same place: stacks "
-    "show no sequence numbers."
+    "A job that loops slowly looks the same if both looks find it at the same place: stacks show "
+    "no sequence numbers."
 )
 _WAITS_ITSELF = (
-    "It may be the one that waits for the others: a wait of the program's own shows no direction."
+    "It may be the rank that waits for the others: a wait in the program's own code does not show "
+    "for which rank."
 )
 _WAIT_FOR_ELSE = (
-    "It may have ended as it should, and the others wait for something else, all at one place."
+    "It may have ended as intended, while the others wait for something else at one place."
 )
 _LEFT_ACTIONS = (
-    "Look at why its program ends before its peers': os._exit, a notice to leave, uneven data.",
+    "Find out why its program ends before its peers': os._exit, a preemption, uneven data.",
 )
-_ENDS_SLOWLY = (
-    "It may wait for something outside of the job before it ends, such as an upload, and end then."
-)
+_ENDS_SLOWLY = "It may wait for something outside the job, such as an upload, and end after that."
 
 
 def _claims(facts: CaseFacts) -> Iterator[Claim]:
@@ -98,8 +106,9 @@ def _claims(facts: CaseFacts) -> Iterator[Claim]:
     hold. A stack names no sequence number: a loop that comes back looks like one that hangs.
     """
     lives, blind = facts.lives, facts.blind is not None
+    engines = tuple(look for look in looks_of_others(facts.case.samples) if look.gives_orders)
     for seen in shapes(lives.sampled, lives.world_size) if not facts.moving else ():
-        sides = replace(seen, blind=blind)
+        sides = replace(seen, blind=blind, engines=engines)
         if blind and sides.shape is Shape.NOBODY_WAITS:
             continue
         claim = claim_of(sides, facts.book)
@@ -207,7 +216,7 @@ def _verdict_of_sides(sides: Sides, claim: Claim) -> Words:  # noqa: ARG001 - al
         return Words(summary, (*sentences(who), *unseen), (), actions(who))
     if shape is Shape.HELD:
         others = [look for look in sides.elsewhere if look not in who]
-        summary = f"{begun(doing(who))}; no rank is seen waiting in a collective."
+        summary = f"{begun(doing(who))}; no rank was seen waiting in a collective."
         evidence = (*sentences(who), *sentences(others), *unseen)
         return Words(summary, evidence, (), actions(who))
     if shape in (Shape.LEFT, Shape.LAST, Shape.ODD):
@@ -221,7 +230,7 @@ def _of_few(sides: Sides) -> Words:
     if shape is Shape.LEFT:
         summary = (
             f"{subject(ranks_in(who))} ended with exit code 0 before the others, and nothing "
-            f"moves since: {_places(sides.waiting)}."
+            f"has moved since: {_places(sides.waiting)}."
         )
         return Words(summary, tuple(sentences(sides.waiting)), (_WAIT_FOR_ELSE,), _LEFT_ACTIONS)
     if shape is Shape.LAST:
@@ -246,8 +255,8 @@ def _of_all(sides: Sides, unseen: tuple[str, ...]) -> Words:
     who, shape = sides.who, sides.shape
     if shape is Shape.MOVING:
         summary = (
-            f"The program moves: {count_of(len(who), 'rank')} of {sides.seen:,} stood elsewhere "
-            "in the first look, or worked between two looks."
+            f"The program makes progress: {len(who):,} of {count_of(sides.seen, 'rank')} moved "
+            "between two looks, or worked."
         )
         return Words(summary, unseen, (), (_AGAIN,))
     if shape is Shape.ALL_WAIT:
@@ -259,9 +268,9 @@ def _of_all(sides: Sides, unseen: tuple[str, ...]) -> Words:
         )
     if shape is Shape.NOBODY_WAITS:
         return Words(
-            f"No rank is in communication, and none moves: {doing(who)}.",
+            f"No rank is in communication, and none makes progress: {doing(who)}.",
             (*sentences(who), "No stack changed between two looks."),
-            ("Each may be busy with long work of its own, such as compiling.",),
+            ("Each rank may be busy with long work of its own, such as compiling.",),
             (*actions(who), _AGAIN),
         )
     return Words(f"Not enough evidence: {_why(sides)}", unseen, (), (_AGAIN, _RECORD))
@@ -272,14 +281,15 @@ def _why(sides: Sides) -> str:
         helpers = [look for look in sides.unseen if look.frames]
         if helpers:
             who = rank_phrase(sorted(look.rank for look in helpers))
-            return f"of {who} only helper threads are here, not the thread of the program."
-        return "no stack of any rank could be taken."
+            return f"only helper threads of {who} were captured, not the program's main thread."
+        return "no rank's stack could be taken."
     if sides.shape is Shape.UNDECIDED:
-        return f"no rank that was seen waits for its peers: {doing(sides.who)}."
+        engine = f"; {doing_of_engines(sides.engines)}" if sides.engines else ""
+        return f"no rank that was seen waits for its peers: {doing(sides.who)}{engine}."
     why = {
         Shape.SOME_UNSEEN: "all ranks that were seen wait for their peers",
         Shape.MANY_CALLS: "ranks wait in different calls, and stacks do not show their groups",
-        Shape.ONE_LOOK: "all ranks wait in the same call, and one look cannot tell for how long",
+        Shape.ONE_LOOK: "all ranks wait in the same call, and one look cannot show for how long",
     }
     return f"{why[sides.shape]}: {_places(sides.who)}."
 
@@ -308,11 +318,12 @@ def _waiters(sides: Sides) -> str:
 
 def _incomplete(sides: Sides) -> list[str]:
     found = [
-        f"Rank {look.rank} could not be looked at: {look.meaning.says}." for look in sides.unseen
+        f"Rank {look.rank} could not be inspected: {look.meaning.says}." for look in sides.unseen
     ]
     if sides.unlooked:
+        were = "was" if sides.unlooked == 1 else "were"
         found.append(
-            f"{count_of(sides.unlooked, 'rank')} of the job were not looked at: other nodes?"
+            f"{count_of(sides.unlooked, 'rank')} of the job {were} not inspected: other nodes?"
         )
     return found[:MOST]
 
@@ -323,5 +334,5 @@ def _alternatives(sides: Sides) -> tuple[str, ...]:
     if any(look.moves for look in sides.elsewhere):
         return (MOVES,)
     if any(look.moved is None for look in (*sides.waiting, *sides.elsewhere)):
-        return ("One look cannot tell a job that passes by from one that is stuck.",)
+        return ("One look cannot tell a moving job from a stuck one.",)
     return (_LOOP,)

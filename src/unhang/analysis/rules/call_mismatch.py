@@ -29,15 +29,15 @@ __all__ = [
     "explain_disagreement",
 ]
 
+_AFTER_A_SKIP: Final = "If one side skipped or repeated an earlier call, different calls meet here."
+
 OP_MISMATCH: Final = Kind(
     "UH201",
     "op-mismatch",
     "disagreement",
     "Members made different calls under one sequence number.",
     traits=Trait.OF_NOW,
-    alternatives=(
-        "A call that one side skipped or repeated earlier makes unlike calls meet here.",
-    ),
+    alternatives=(_AFTER_A_SKIP,),
     actions=(
         ("Make every rank issue the same calls in the same order; check what depends on the rank."),
         "Reproduce with TORCH_DISTRIBUTED_DEBUG=DETAIL, which checks each call on all ranks.",
@@ -50,8 +50,8 @@ SHAPE_MISMATCH: Final = Kind(
     "Members disagree about the shapes of one call.",
     traits=Trait.OF_NOW | Trait.SIZES,
     alternatives=(
-        "A call that one side skipped or repeated earlier makes unlike calls meet here.",
-        "Batches of uneven size, or a last batch that was not dropped on one rank only.",
+        _AFTER_A_SKIP,
+        "Batches of uneven size, or a last batch that one rank alone did not drop.",
     ),
     actions=(
         "Print the tensors' shapes just before this line on all ranks.",
@@ -71,14 +71,10 @@ SPLIT_MISMATCH: Final = Kind(
     "UH204",
     "split-mismatch",
     "disagreement",
-    "What members of an all-to-all, gather or scatter send and receive does not add up.",
+    "What members of an all-to-all, gather or scatter send is not what they receive.",
     traits=Trait.OF_NOW,
-    alternatives=(
-        "Split sizes computed from data that differ from rank to rank, without exchange.",
-    ),
-    actions=(
-        ("Exchange the split sizes first, and check that sums of what is sent and received agree."),
-    ),
+    alternatives=("Each rank computes split sizes from its own data, without exchanging them.",),
+    actions=(("Exchange the split sizes first, and check that the sums sent and received agree."),),
 )
 
 KIND_OF: Final = {
@@ -198,16 +194,16 @@ def _verdict_of_members_disagree(about: MembersDisagree, claim: Claim) -> Words:
 
 
 def _roots(about: MembersDisagree, roots: tuple[int, ...], claim: Claim) -> Words:
-    who = f"{rank_phrase(roots)} all are" if roots else "none of its members is"
+    who = f"{rank_phrase(roots)} all act as" if roots else "no member acts as"
     before = (
-        f"In earlier calls of this line {rank_phrase(claim.culprits)} always had the other role."
+        f"In earlier calls from this line {rank_phrase(claim.culprits)} always had the other role."
         if about.majority
-        else "No earlier calls of this line tell who is wrong, so no rank is blamed."
+        else "No earlier call from this line shows which rank is wrong, so none is blamed."
     )
     return Words(
         f"Members disagree about the root of {about.call}: {who} its root.",
-        ("The root alone has a tensor for each member; the dumps show who has.", before),
-        alternatives=("A call that one side skipped or repeated earlier makes unlike calls meet.",),
+        ("Only a root has a tensor for each member; the dumps show which ranks have.", before),
+        alternatives=(_AFTER_A_SKIP,),
         actions=("Print the rank and the root (src or dst) just before this line on all ranks.",),
     )
 
@@ -229,8 +225,8 @@ def _agreement(about: MembersDisagree) -> list[str]:
         sent, received = about.totals
         found.append(f"All members together send {sent:,} and receive {received:,} elements.")
     if about.ended:
-        more = f", and {about.ended - 1} more of its group," if about.ended > 1 else ""
-        found.append(f"The call{more} has ended all the same; what it computed may be wrong.")
+        more = f" and {about.ended - 1} more of its group" if about.ended > 1 else ""
+        found.append(f"The call{more} ended nevertheless; the results may be wrong.")
     known = sum(len(side.ranks) for side in about.sides)
     found.append(
         f"{len(about.majority)} of {known} members agree."

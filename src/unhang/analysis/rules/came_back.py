@@ -34,8 +34,9 @@ RULE: Final = Rule(observers=(Observer(sees=_came_back, early=True),))
 
 @adding_for(CameBack)
 def _adding_came_back(seen: CameBack, words: Words, claim: Claim, weighed: Weighed) -> Words:  # noqa: ARG001
-    ended = f"{subject(seen.ranks)} waited there and ended with exit code 0 since"
-    said = f"{ended}: by that the call has come back, and the dumps are of before."
+    have = "has" if len(seen.ranks) == 1 else "have"
+    ended = f"{subject(seen.ranks)} waited there and {have} ended with exit code 0 since"
+    said = f"{ended}: the call returned after the dumps were taken."
     words = replace(words, evidence=(said, *words.evidence))
     if weighed.bearing is not Bearing.ALL_CAME_BACK:
         return words

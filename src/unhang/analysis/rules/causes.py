@@ -42,7 +42,7 @@ from unhang.analysis.rules.silent_rank import explain_silent
 from unhang.analysis.rules.skipped_call import explain_divergence, explain_left_order
 from unhang.analysis.rules.wait_cycle import Circle, explain_cycle
 from unhang.analysis.situation import Situation
-from unhang.analysis.state.columns import distinct
+from unhang.spans import distinct, without
 
 __all__ = ["claims_of"]
 
@@ -98,7 +98,7 @@ def _may_be_queued(situation: Situation, root: Root) -> bool:
     call = root.waiting_calls[0]
     if call >= situation.heads.n_collective:
         return False
-    rest = np.setdiff1d(situation.members(call), situation.heads.inside(call))
+    rest = without(situation.members(call), situation.heads.inside(call))
     return bool(situation.cut[rest].any())
 
 

@@ -26,10 +26,10 @@ DEVICE_BEHIND: Final = Kind(
     "UH105",
     "device-behind",
     "device",
-    "The host went on enqueueing while its device finishes nothing.",
+    "The host keeps enqueueing calls, and its device finishes none.",
     traits=Trait.FROM_FAILURE | Trait.FROM_BAD_NODE | Trait.OF_NOW,
     alternatives=(
-        ("The watchdog of that process may be stuck, so that finished calls are not seen as such."),
+        ("The watchdog of that process may be stuck, and no longer notice that calls finish."),
     ),
     actions=(
         "Look for Xid errors on its host (dmesg | grep -i xid) and at nvidia-smi -q.",
@@ -66,7 +66,7 @@ class RankLags(Struct, frozen=True):
 
 
 class DeviceBehind(Struct, frozen=True):
-    """Ranks whose device finishes nothing any more, while their hosts went on."""
+    """Ranks whose device no longer finishes calls, while their hosts went on."""
 
     call: str
     ranks: tuple[RankLags, ...]
@@ -200,7 +200,7 @@ def _rank_lags(situation: Situation, rank: int) -> RankLags:
 @words_for(DeviceBehind)
 def _verdict_of_device_behind(about: DeviceBehind, claim: Claim) -> Words:
     return Words(
-        f"The device of {rank_phrase(claim.culprits)} finishes nothing any more: it is stuck at "
+        f"The device of {rank_phrase(claim.culprits)} no longer finishes calls: it is stuck at "
         f"{about.call}, which its peers have finished, while its host went on.",
         tuple(map(_told_lags, about.ranks)),
     )
@@ -216,13 +216,13 @@ def _told_lags(each: RankLags) -> str:
 
 @words_for(DeviceNeverStarted)
 def _verdict_of_device_never_started(about: DeviceNeverStarted, claim: Claim) -> Words:
-    started = count_of(about.started, "member")
+    size = count_of(about.size, "member")
     return Words(
-        f"{subject(claim.culprits)} enqueued {about.call}, and the device never started it; on all "
-        "other members it is running.",
+        f"{subject(claim.culprits)} enqueued {about.call}, but the device never started it; it "
+        "runs on all other members.",
         (
-            f"Timing was on: {started} of {about.size} started the call on their devices.",
-            "All of its own calls before are finished: something else keeps that device busy.",
+            f"Timing was on: {about.started} of {size} started the call on their devices.",
+            "All its earlier calls have finished: something else keeps the device busy.",
         ),
         alternatives=("A kernel of the model hangs or runs for very long on that device.",),
     )

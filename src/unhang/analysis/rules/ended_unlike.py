@@ -23,6 +23,7 @@ from unhang.analysis.state.columns import Bools, Ints
 from unhang.analysis.state.ops import PARTS, Demand, demand_of, rule_of
 from unhang.kinds import Kind
 from unhang.report import GroupRef
+from unhang.spans import distinct
 
 __all__ = ["RULE"]
 
@@ -45,9 +46,9 @@ def _ended_unlike(situation: Situation) -> list[Claim]:
     compared = _compared(situation)
     unlike, alike = _agreement(compared)
     found = []
-    for channel in np.unique(compared.channel[unlike]).tolist():
+    for channel in distinct(compared.channel[unlike]).tolist():
         here = compared.channel == channel
-        places = np.unique(compared.place[here & unlike])
+        places = distinct(compared.place[here & unlike])
         if (here & alike).any():
             rows = np.flatnonzero(compared.place == places[0])
             claim = _claim(situation, compared, rows, len(places))

@@ -278,7 +278,7 @@ def _who(group: FailureGroup) -> str:
         return rank_phrase(group.ranks)
     if "pci" in group.first.fields:
         return f"the device at PCI {group.first.fields['pci']}"
-    return group.first.host or "a process whose rank the log does not tell"
+    return group.first.host or "a process of unknown rank"
 
 
 # ------------------------------------------------------------------ words
@@ -286,7 +286,7 @@ def _who(group: FailureGroup) -> str:
 
 _WHOSE: Final = {
     True: "Its log says the same",
-    False: "The log does not say whose failure this was, and only this rank ended so",
+    False: "The log does not say which rank failed, and only this rank ended this way",
 }
 
 
@@ -301,9 +301,10 @@ def _alone(failure: Failure, claim: Claim) -> Words:
     who = rank_phrase(claim.culprits) if named else _who(group)
     who = "every rank" if failure.everybody else who
     who = f"a thread of {who}" if failure.thread else who
-    of = "that of" if named or rule is None or rule.blames == "writer" else "told by"
+    own = named or rule is None or rule.blames == "writer"
+    of = "comes from" if own else "was reported by"
     return Words(
-        f"The first failure in the logs is {of} {who}: {group.first.text[:SHOWN]}",
+        f"The first failure in the logs {of} {who}: {group.first.text[:SHOWN]}",
         (quoted(group.first), claim.kind.meaning, *_more(failure)),
         tuple(_others(failure)),
     )
@@ -332,7 +333,7 @@ def _more(failure: Failure) -> Iterator[str]:
         yield f"{rule.meaning} {rule.action}"
     for rank, code in failure.blamed:
         ended = f", which ended with exit code {code}" if code else ""
-        yield f"torchelastic blames rank {rank}{ended}: it saw that one end first."
+        yield f"torchelastic blames rank {rank}{ended}: it saw that rank end first."
 
 
 def _others(failure: Failure) -> Iterator[str]:
@@ -378,7 +379,7 @@ def _waiting(claim: Claim, main: str) -> str:
     if not claim.victims:
         return f"{main[:1].lower()}{main[1:]}"
     if not claim.op:
-        return f"{rank_phrase(claim.victims)} wait for it, or failed after it."
+        return f"{waits(claim.victims)} for it, or failed after it."
     return f"{waits(claim.victims)} in {claim.call}."
 
 
@@ -391,7 +392,7 @@ def _adding_failure(failure: Failure, words: Words, claim: Claim, weighed: Weigh
             evidence=(*words.evidence, f"{_WHOSE[bool(failure.culprits)]}: {line}"),
             actions=merged(words.actions, failure.kind.actions),
         )
-    said = f"the logs' first failure is another one: {line}"
+    said = f"the logs show another first failure: {line}"
     if weighed.stance is Stance.CONTRADICTS:
         return replace(words, evidence=(*words.evidence, f"Sources disagree: {said}"))
     return replace(words, alternatives=(*(words.alternatives or ()), said))

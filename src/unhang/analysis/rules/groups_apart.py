@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
+import numpy as np
 from msgspec import Struct
 
 from unhang.analysis.claims import Because, Claim, Doubt, Reason
@@ -14,7 +15,9 @@ from unhang.analysis.rules.membership_mismatch import MEMBERSHIP_MISMATCH
 from unhang.analysis.rules.telling import Words, words_for
 from unhang.analysis.sites import StackBook
 from unhang.analysis.sources.stacks import RankLook
+from unhang.case import Case
 from unhang.errors import UsageError
+from unhang.record.contact.latest import members_text
 from unhang.wording import printable, ranges_of, rank_phrase
 
 __all__ = ["groups_apart"]
@@ -27,10 +30,14 @@ class GroupsApart(Struct, frozen=True):
     sides: tuple[tuple[str, tuple[int, ...]], ...]
 
 
-def groups_apart(lives: Lives, book: StackBook) -> Iterator[Claim]:
-    """Ranks that wait in making groups that are not the same."""
+def groups_apart(lives: Lives, book: StackBook, case: Case) -> Iterator[Claim]:
+    """Ranks that wait in making groups that are not the same.
+
+    A rank that has made its group and gone on shows it in its dump.
+    """
     looks = {rank: life.look for rank, life in lives.ranks.items() if life.look is not None}
     made = {rank: _made(look) for rank, look in looks.items() if look.sample.makes}
+    made = _gone_on(case, looks, made) | made if made else made
     waiting = [rank for rank in sorted(made) if looks[rank].meaning.kind == "init" and made[rank]]
     names = (next(iter(made[rank])) for rank in waiting if _in_vain(rank, made))
     name = next(names, None)
@@ -77,6 +84,24 @@ def _made(look: RankLook) -> dict[str, str]:
     return {name: members for name, _, members in pairs if name and members}
 
 
+def _gone_on(
+    case: Case, looks: Mapping[int, RankLook], made: Mapping[int, Mapping[str, str]]
+) -> dict[int, dict[str, str]]:
+    """Members by the names of the groups in which ranks that make none now have called."""
+    names = {name for groups in made.values() for name in groups}
+    found: defaultdict[int, dict[str, str]] = defaultdict(dict)
+    tables = (case.group_status, case.calls)
+    pairs = [np.column_stack((table.dump, table.group)) for table in tables]
+    for dump, number in np.unique(np.concatenate(pairs), axis=0).tolist():
+        if number < 0:
+            continue
+        group, rank = case.groups[number], case.dumps[dump].rank
+        told = group.name in names and group.members and not group.inferred
+        if told and rank in looks and rank not in made:
+            found[rank][group.name] = members_text(sorted(group.members))
+    return found
+
+
 def _versions(
     name: str, made: Mapping[int, Mapping[str, str]]
 ) -> tuple[tuple[str, tuple[int, ...]], ...]:
@@ -91,14 +116,14 @@ def _versions(
 @words_for(GroupsApart)
 def _verdict_of_groups_apart(about: GroupsApart, claim: Claim) -> Words:
     name = printable(about.name)
-    told = (f"{rank_phrase(who)} of ranks {printable(which)}" for which, who in about.sides)
+    told = (f"{rank_phrase(who)} with ranks {printable(which)}" for which, who in about.sides)
     sides = "; ".join(told)
     odd = claim.culprits
     who = f" ({rank_phrase(odd)} against the others)" if odd else ""
     return Words(
-        f"Ranks do not make the same new group {name}{who}: {sides}.",
+        f"Ranks create the new group {name} with different members{who}: {sides}.",
         (
-            "So their heartbeats tell; whoever is in it waits for members that make another one.",
-            "All ranks have to make the same groups in the same order, be they in them or not.",
+            "Their heartbeats show this; its members wait for ranks that create another group.",
+            "All ranks must create the same groups in the same order, members of them or not.",
         ),
     )

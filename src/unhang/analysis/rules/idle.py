@@ -18,12 +18,14 @@ from unhang.analysis.claims import Claim, Doubt
 from unhang.analysis.matching.no_trace import NoTrace, no_trace_in
 from unhang.analysis.rules.telling import Words, waits, words_for
 from unhang.analysis.situation import Situation
-from unhang.analysis.state.columns import Bools, Ints, distinct
+from unhang.analysis.state.columns import Bools, Ints
 from unhang.analysis.state.index import Evidence
+from unhang.analysis.state.motion import all_just_called
 from unhang.analysis.state.progress import Known
 from unhang.case import ORIGIN_TORCH
 from unhang.kinds import INSUFFICIENT_EVIDENCE, Kind, Trait
 from unhang.model import State
+from unhang.spans import distinct
 from unhang.wording import count_of, rank_phrase
 
 __all__ = ["IDLE", "idle_claim"]
@@ -106,6 +108,8 @@ def idle_claim(situation: Situation) -> Claim:
     if inside.any():
         oldest = int(situation.ages.waited_ns[inside].max())
         return Claim(kind=IDLE, about=InFlight(oldest), doubts=(Doubt.ONE_MOMENT,))
+    if all_just_called(situation.evidence):
+        return Claim(kind=IDLE, about=InFlight(-1), doubts=(Doubt.ONE_MOMENT,))
     finished = _with_unseen(situation, _finished(situation))
     doubts = (
         *(() if finished.unseen is None else (Doubt.LEAVES_NO_TRACE,)),
@@ -128,24 +132,26 @@ def _undecided(situation: Situation) -> Undecided | None:
         return Undecided(why, silent)
     inside = np.flatnonzero(situation.heads.waiting_call >= 0)
     ages = situation.ages
-    weighed = (ages.young & ~ages.unpaced | ages.old)[inside]
+    weighed = (ages.young & ~ages.unpaced | ages.old | ages.unnoticed)[inside]
     if len(inside) and not (weighed | _behind_young(situation, inside)).all():
         begun = situation.named(inside[weighed])
         return Undecided(Why.WAITS_UNEXPLAINED, silent, situation.named(inside), begun)
     if len(inside):
-        return Undecided(Why.TIMES_LEFT_OUT) if situation.untimed else None
+        return _times_left_out(situation)
     if silent:
         return Undecided(Why.SOME_SILENT, silent)
-    if behind := situation.named({*situation.outdated.tolist(), *_short_by_counters(situation)}):
+    moved = all_just_called(situation.evidence)
+    behind = situation.named({*situation.outdated.tolist(), *_short_by_counters(situation)})
+    if behind and not moved:
         return Undecided(Why.SOME_OLD, waiting=behind)
-    return _unseen(situation)
+    return _times_left_out(situation) if moved else _unseen(situation)
 
 
 def _behind_young(situation: Situation, ranks: Ints) -> Bools:
     """Of ranks that wait, those whose waiting leads to a call that has just begun."""
     begun = situation.ages.young & ~situation.ages.unpaced
     young = np.flatnonzero(begun & (situation.heads.waiting_call >= 0))
-    nodes = situation.graph.n_ranks + np.unique(situation.heads.waiting_call[young])
+    nodes = situation.graph.n_ranks + distinct(situation.heads.waiting_call[young])
     found: Bools = situation.graph.reaching(nodes)[ranks] >= 0
     return found
 
@@ -178,6 +184,10 @@ def _unseen(situation: Situation) -> Undecided | None:
         return Undecided(Why.EXCHANGES_UNSEEN, finished=_finished(situation))
     if ends_unseen := _ends_unseen(situation.evidence):
         return Undecided(Why.ENDS_UNSEEN, waiting=situation.named(ends_unseen))
+    return _times_left_out(situation)
+
+
+def _times_left_out(situation: Situation) -> Undecided | None:
     return Undecided(Why.TIMES_LEFT_OUT) if situation.untimed else None
 
 
@@ -224,19 +234,18 @@ _RECORD_EXCHANGES: Final = (
 _TIMES: Final = "Reduce with all times, or collect the dumps: unhang reduce --times."
 _UNDECIDED: Final = {
     Why.NO_DUMP: "there is no usable dump.",
-    Why.NOTHING_RECORDED: "the dumps hold no call and no counter.",
+    Why.NOTHING_RECORDED: "the dumps contain no call and no counter.",
     Why.NO_ROOM: (
-        "counters show calls in flight, and the dumps hold no entries: the recorder had no room "
-        "for any."
+        "counters show calls in flight, and the dumps have no entries: the recorder had no room "
+        "for them."
     ),
     Why.CUT_SHORT: (
-        "no call is in flight as far as the dumps show, and {cut} cut short: what was called last "
-        "is lost."
+        "the dumps show no call in flight, but {cut} cut short: the last calls are lost."
     ),
     Why.SOME_SILENT: "no call is in flight on the ranks that left a dump, and {silent} left none.",
     Why.SOME_OLD: (
-        "no call is in flight on the other ranks, and they finished what {old} never called, by "
-        "dumps that are older than theirs, of another group, or without the kind of that call."
+        "no call is in flight on the other ranks, and they finished a call that {old} never made: "
+        "the dumps of {old} are older, show another group, or do not record calls of that kind."
     ),
     Why.TIMES_LEFT_OUT: (
         "no rank is stuck; the parts leave out the times of most calls, so they do not show "
@@ -247,8 +256,8 @@ _UNDECIDED: Final = {
         "monitored_barrier: one of them may hang."
     ),
     Why.ENDS_UNSEEN: (
-        "all members have made what was called last, and the recorder of {old} shows no end of "
-        "it: it may be over, or hang."
+        "all members made the last call, and the recorder of {old} does not show its end: it may "
+        "have finished, or hang."
     ),
 }
 
@@ -277,10 +286,10 @@ def _verdict_of_undecided(about: Undecided, claim: Claim) -> Words:  # noqa: ARG
 
 def _waits(about: Undecided) -> str:
     if not about.just_begun:
-        return f"{waits(about.waiting)}, and nothing shows for whom."
+        return f"{waits(about.waiting)}, and nothing shows for which rank."
     return (
-        f"{waits(about.waiting)}, and {rank_phrase(about.just_begun)} had only just begun "
-        "to when dumped: the job may be moving."
+        f"{waits(about.waiting)}, and {rank_phrase(about.just_begun)} had only just begun to wait "
+        "when dumped: the job may be moving."
     )
 
 
@@ -290,7 +299,7 @@ def _verdict_of_in_flight(about: InFlight, claim: Claim) -> Words:  # noqa: ARG0
     told, how = ("the oldest " + known, "The dumps say when they were made.")
     if about.oldest_ns < 0:
         told = "they are no older than such calls usually are"
-        how = "The job moved while it was dumped, by its files or by what some of them have since."
+        how = "The job moved while it was dumped: its files, or later calls in some, show this."
     return Words(
         f"Calls are in flight and none of them is stuck: {told}.",
         (how,),
@@ -301,15 +310,14 @@ def _verdict_of_in_flight(about: InFlight, claim: Claim) -> Words:  # noqa: ARG0
 
 _UNSEEN: Final = {
     NoTrace.FIRST_CALLS: (
-        "{ranks} may stand in the first call of a group, which leaves no record until all members "
-        "have come"
+        "{ranks} may be in the first call of a group, which leaves no record until all members "
+        "have made it"
     ),
     NoTrace.PARTS: (
-        "the last call of {ranks} is one of several tensors, which is recorded as ended at once"
+        "the last call of {ranks} has several tensors, and is recorded as ended at once"
     ),
     NoTrace.BATCHES: (
-        "batches of sends and receives are left out of the dumps of {ranks} whether or not they "
-        "have ended"
+        "the dumps of {ranks} leave out batches of sends and receives, whether or not they ended"
     ),
 }
 
@@ -327,9 +335,7 @@ def _verdict_of_all_finished(about: AllFinished, claim: Claim) -> Words:  # noqa
     return Words(
         "No call is in flight anywhere: the job is idle in communication, or finished.",
         (_over(about),),
-        alternatives=(
-            "The program may be stuck outside communication, in which case dumps cannot show it.",
-        ),
+        alternatives=("The program may be stuck outside communication, which dumps cannot show.",),
         actions=(_STACKS,),
     )
 

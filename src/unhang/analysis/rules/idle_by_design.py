@@ -180,20 +180,18 @@ RULE: Final = Rule(
 def _adding_leads(seen: Leads, words: Words, claim: Claim, weighed: Weighed) -> Words:  # noqa: ARG001
     who = rank_phrase(seen.ranks)
     said = (
-        f"In {seen.waits:,} calls like this one the others waited for {who} before, "
+        f"In {seen.waits:,} earlier calls like this one the others waited for {who}, "
         f"{seen.share:.0%} of the time."
     )
     words = replace(words, evidence=(said, *words.evidence))
-    return or_else(
-        words, f"{begun(who)} may lead them, and have nothing to do: no request, no work."
-    )
+    return or_else(words, f"{begun(who)} may lead them and have no work: no request has come in.")
 
 
 @adding_for(SaysIdle)
 def _adding_says_idle(seen: SaysIdle, words: Words, claim: Claim, weighed: Weighed) -> Words:  # noqa: ARG001
     one = len(seen.ranks) == 1
     said = f"{subject(seen.ranks)} {'says' if one else 'say'} that {'it is' if one else 'they are'}"
-    for_it = f", and {waits(claim.victims)} for that" if claim.culprits else ""
+    for_it = f", and {waits(claim.victims)} for it" if claim.culprits else ""
     return replace(
         words,
         summary=f"{said} idle, waiting for work{for_it}.",
@@ -204,5 +202,6 @@ def _adding_says_idle(seen: SaysIdle, words: Words, claim: Claim, weighed: Weigh
 @adding_for(Serves)
 def _adding_serves(seen: Serves, words: Words, claim: Claim, weighed: Weighed) -> Words:  # noqa: ARG001
     place = f"{seen.server.function} ({seen.server.file.rpartition('/')[2]}:{seen.server.line})"
-    said = f"{subject(seen.ranks)} may be idle, waiting for work: a server runs there in {place}."
+    runs = "it runs" if len(seen.ranks) == 1 else "they run"
+    said = f"{subject(seen.ranks)} may be idle, waiting for work: {runs} a server in {place}."
     return or_else(words, said)

@@ -74,11 +74,11 @@ def explain_inside_enqueue(situation: Situation, root: Root) -> Claim:
 @words_for(InsideEnqueue)
 def _verdict_of_inside_enqueue(about: InsideEnqueue, claim: Claim) -> Words:
     summary = (
-        f"{subject(claim.culprits)} entered {about.call} and never came out of the enqueue: the "
+        f"{subject(claim.culprits)} entered {about.call} and never returned from the enqueue: the "
         "call is recorded, but was not launched."
     )
     why = (
-        f"The entry #{about.seq} is there, and the counters of these ranks stand at the call "
-        "before it; they move only once the library's call has returned."
+        f"The dump has entry #{about.seq}, and the rank's counters still show the call before it; "
+        "they move only after the library's call has returned."
     )
     return Words(summary, (why,))

@@ -148,16 +148,17 @@ def _made_ahead(about: LateRanks) -> tuple[str, ...]:
     if not about.ahead:
         return ()
     more = count_of(about.ahead, "more call")
-    return (f"The others had made {more} ahead: each counts with the one that held them up.",)
+    return (f"The others had made {more} ahead: each counts with the call that held them up.",)
 
 
 @words_for(SlowSteps)
 def _verdict_of_slow_steps(about: SlowSteps, claim: Claim) -> Words:
     slow = about.seen
+    takes, it = ("takes", "it") if len(claim.culprits) == 1 else ("take", "them")
     return Words(
-        f"Not stuck but slow: {rank_phrase(claim.culprits)} needs {slow.excess:.0%} longer for "
-        f"its steps than the others, which wait {slow.late_ms:,.1f} ms a call for it.",
-        (f"Seen while the job went on, for {slow.for_s:,.0f} s, since {_clock(slow.since_ns)}.",),
+        f"Not stuck but slow: {rank_phrase(claim.culprits)} {takes} {slow.excess:.0%} longer per "
+        f"step than the others, which wait {slow.late_ms:,.1f} ms per call for {it}.",
+        (f"Seen while the job ran, for {slow.for_s:,.0f} s since {_clock(slow.since_ns)}.",),
         alternatives=_SLOW_FOR,
         actions=_slow_actions(claim),
     )
@@ -183,18 +184,19 @@ def _slow_actions(claim: Claim) -> tuple[str, ...]:
 def _verdict_of_late_ranks(about: LateRanks, claim: Claim) -> Words:
     began = f" since #{about.since}" if about.since is not None else ""
     comes = "comes" if len(claim.culprits) == 1 else "come"
-    elsewhere = (f"So in {count_of(about.n_others, 'other group')}.",) if about.n_others else ()
+    others = count_of(about.n_others, "other group")
+    elsewhere = (f"The same in {others}.",) if about.n_others else ()
     return Words(
-        f"Not stuck but slow: {rank_phrase(claim.culprits)} {comes} last to the calls of "
-        f"{about.group}{began}, by {about.median_ms:,.0f} ms, which costs the others "
+        f"Not stuck but slow: {rank_phrase(claim.culprits)} {comes} last to calls of "
+        f"{about.group}{began}, {about.median_ms:,.0f} ms after the others, which costs them "
         f"{about.share:.0%} of their time.",
         (
             f"Last in {about.last} of {count_of(about.calls, 'call')} of {about.group}.",
             *_made_ahead(about),
             *elsewhere,
-            "Clocks were compared by the moments at which calls finished."
+            "Clocks were aligned by the times at which calls finished."
             if about.clocks_set
-            else "Clocks could not be compared; they were not late at first, or are on one host.",
+            else "Clocks could not be aligned; lateness began later, or all ranks share a host.",
         ),
         alternatives=_SLOW_FOR,
         actions=_slow_actions(claim),

@@ -48,6 +48,5 @@ RULE: Final = Rule(observers=(Observer(sees=_left_call),))
 
 @adding_for(LeftCall)
 def _adding_left_call(seen: LeftCall, words: Words, claim: Claim, weighed: Weighed) -> Words:  # noqa: ARG001
-    have = "has" if len(seen.ranks) == 1 else "have"
-    said = f"{subject(seen.ranks)} {have} left that call, which failed, and went on without it."
+    said = f"{subject(seen.ranks)} left that call after it failed, and went on."
     return then(words, said, "Stacks: ")

@@ -54,8 +54,8 @@ def _adding_left_over(seen: LeftOver, words: Words, claim: Claim, weighed: Weigh
     place = printable(seen.place, 200)
     said = (
         f"{subject(seen.ranks)} {'meets' if len(seen.ranks) == 1 else 'meet'} the others at the "
-        f"file {place}, which had been there for {count_of(seen.age_s, 'second')} when this run "
-        "began: addresses of an earlier run are in it."
+        f"file {place}, which was {count_of(seen.age_s, 'second')} old when this run began: it "
+        "contains addresses of an earlier run."
     )
     remedy = f"Delete {place} before each run, or let the launcher name the place: env://."
     return replace(

@@ -79,8 +79,8 @@ RULE: Final = Rule(
 
 @adding_for(GoingAlong)
 def _adding_going_along(seen: GoingAlong, words: Words, claim: Claim, weighed: Weighed) -> Words:  # noqa: ARG001
-    goes = "has no data left and goes" if len(seen.ranks) == 1 else "have no data left and go"
-    said = f"{subject(seen.ranks)} {goes} along (Join), as long as others have some."
+    goes = "has no data left and joins" if len(seen.ranks) == 1 else "have no data left and join"
+    said = f"{subject(seen.ranks)} {goes} the others' calls (Join) as long as they have some."
     return then(words, said, "Stacks: ")
 
 
@@ -89,12 +89,12 @@ def _adding_pausing(seen: Pausing, words: Words, claim: Claim, weighed: Weighed)
     return or_else(
         words,
         f"Nothing had moved for {seen.for_s:.0f} s: a pause of {rank_phrase(seen.ranks)} (data, "
-        "storage, a service that answers late) may take as long. Look again later.",
+        "storage, a service that answers late) may last as long. Look again later.",
     )
 
 
 @adding_for(GoneOn)
 def _adding_gone_on(seen: GoneOn, words: Words, claim: Claim, weighed: Weighed) -> Words:  # noqa: ARG001
     have = "has" if len(seen.ranks) == 1 else "have"
-    said = f"{subject(seen.ranks)} {have} gone on since: a call has ended, and another begun."
+    said = f"{subject(seen.ranks)} {have} gone on since: a call has ended, and another has begun."
     return then(words, said)

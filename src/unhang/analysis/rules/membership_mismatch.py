@@ -31,7 +31,7 @@ MEMBERSHIP_MISMATCH: Final = Kind(
     "disagreement",
     "Ranks disagree about who is in a group.",
     traits=Trait.OF_NOW,
-    alternatives=("new_group called with other ranks, or in another order, on some ranks.",),
+    alternatives=("Some ranks called new_group with other ranks, or in another order.",),
     actions=("Make every rank call new_group with the same ranks in the same order.",),
 )
 
@@ -162,7 +162,7 @@ def _verdict_of_members_differ(about: MembersDiffer, claim: Claim) -> Words:  # 
         f"{subject(about.accused)} and {rank_phrase(first.knowers)} disagree about who is in "
         f"{about.group}.",
         tuple(
-            f"{subject(version.knowers)}: {rank_phrase(version.members)} are in it."
+            f"By {rank_phrase(version.knowers)}, its members are {rank_phrase(version.members)}."
             for version in about.versions
         ),
     )

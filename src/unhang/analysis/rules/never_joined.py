@@ -39,7 +39,7 @@ NEVER_JOINED: Final = Kind(
 )
 
 _MOST_SHOWN = 8
-_MAKING = "one of them may wait for another to make a group with it"
+_MAKING = "one of them may wait for another rank to create a group with it"
 
 
 class NeverJoined(Struct, frozen=True):
@@ -177,16 +177,16 @@ def _verdict_of_never_joined(about: NeverJoined, claim: Claim) -> Words:
 
 def _last_call(rank: int, seq: int) -> str:
     if seq < 0:
-        return f"Rank {rank}: its dump shows no call in this group."
-    return f"Rank {rank}: its last call in this group is #{seq}, and it is finished."
+        return f"The dump of rank {rank} shows no call in this group."
+    return f"Rank {rank} finished #{seq}, its last call in this group."
 
 
 def _how_known(known: Known) -> str:
     if known >= Known.SURE:
-        return "Their dumps cover that moment and do not have the call."
+        return "Their dumps cover that moment and do not show the call."
     if known == Known.INFERRED:
         return (
-            "Their counters stand before the call; the counters were joined to the group by the "
-            "order of groups, which is inferred."
+            "Their counters show only calls before it; that these counters belong to the group is "
+            "inferred from the order of groups."
         )
-    return "Their dumps do not have the call, and could have left it out had it finished."
+    return "Their dumps do not show the call; a finished call could be left out of them."

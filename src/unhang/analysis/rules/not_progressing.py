@@ -11,14 +11,15 @@ from msgspec import Struct
 from unhang.analysis.claims import Claim, Doubt
 from unhang.analysis.matching.roots import Root
 from unhang.analysis.rules.device_behind import explain_device
-from unhang.analysis.rules.telling import Words, subject, words_for
+from unhang.analysis.rules.telling import Words, begun, subject, words_for
 from unhang.analysis.rules.timeouts_differ import explain_timeouts
 from unhang.analysis.situation import Situation
 from unhang.analysis.state.columns import Ints
 from unhang.analysis.state.ops import rule_of
 from unhang.analysis.state.progress import Stage
 from unhang.kinds import Kind, Trait
-from unhang.wording import count_of, rank_phrase
+from unhang.spans import distinct
+from unhang.wording import all_of, count_of, rank_phrase
 
 __all__ = ["JOINED_NOT_PROGRESSING", "PARTLY_FINISHED", "NotMoving", "explain_joined"]
 
@@ -26,7 +27,7 @@ JOINED_NOT_PROGRESSING: Final = Kind(
     "UH401",
     "joined-not-progressing",
     "transport",
-    "All members are in the call and it does not move.",
+    "All members are in the call and it makes no progress.",
     traits=Trait.FROM_FAILURE | Trait.OPEN | Trait.MAY_COME | Trait.OF_NOW,
     alternatives=(
         "Network or link down between some hosts; a GPU that hangs in its kernel; NCCL itself.",
@@ -38,25 +39,22 @@ JOINED_NOT_PROGRESSING: Final = Kind(
             "Swap the transport to tell them apart: NCCL_P2P_DISABLE=1, then NCCL_IB_DISABLE=1, "
             "then NCCL_NET=Socket."
         ),
-        "Switch on TORCH_NCCL_ENABLE_TIMING=1, which shows who started.",
+        "Set TORCH_NCCL_ENABLE_TIMING=1: dumps then show which ranks started the call.",
     ),
 )
 PARTLY_FINISHED: Final = Kind(
     "UH402",
     "partly-finished",
     "transport",
-    "Only some members came out of the call.",
+    "Only some members finished the call.",
     traits=Trait.FROM_FAILURE | Trait.FROM_BAD_NODE | Trait.OPEN | Trait.OF_NOW,
     alternatives=(
         "The dumps were taken while the call was just finishing.",
-        "A link or a GPU of a rank that did not come out of the call.",
+        "A link or a GPU of a rank that did not finish the call.",
     ),
     actions=(
-        (
-            "Check the GPUs and links of the ranks that did not come out: dmesg | grep -i xid, "
-            "ibstat."
-        ),
-        "Switch on TORCH_NCCL_ENABLE_TIMING=1, which shows who started.",
+        ("Check the GPUs and links of the ranks that did not finish: dmesg | grep -i xid, ibstat."),
+        "Set TORCH_NCCL_ENABLE_TIMING=1: dumps then show which ranks started the call.",
     ),
 )
 
@@ -116,7 +114,7 @@ def _not_moving(situation: Situation, roots: Sequence[Root]) -> Claim:
         return len(root.ranks), -root.waiting_calls[0]
 
     calls = [c for root in sorted(roots, key=weight, reverse=True) for c in root.waiting_calls]
-    call, inside = calls[0], np.unique([rank for root in roots for rank in root.ranks])
+    call, inside = calls[0], distinct(np.asarray([rank for root in roots for rank in root.ranks]))
     nodes = situation.graph.n_ranks + np.asarray(calls, np.int64)
     about = _standstill(situation, calls)
     culprits = _left_behind(situation, call, about)
@@ -178,7 +176,7 @@ def _at_once(situation: Situation, call: int) -> tuple[str, ...]:
     """Groups in which the lowest rank of a call has calls open at once."""
     evidence, rank = situation.evidence, int(situation.heads.inside(call)[0])
     own = evidence.open_rows[evidence.owner_of(evidence.open_rows) == rank]
-    groups = np.unique(evidence.case.calls.group[own]).tolist()
+    groups = distinct(evidence.case.calls.group[own]).tolist()
     labels = tuple(evidence.case.groups[number].label for number in groups[:_MOST_SHOWN])
     return labels if len(groups) > 1 else ()
 
@@ -215,7 +213,7 @@ def _unstarted(situation: Situation, call: int) -> tuple[int, ...] | None:
 @words_for(NotMoving)
 def _verdict_of_not_moving(about: NotMoving, claim: Claim) -> Words:
     others = count_of(about.n_calls - 1, "other call")
-    more = f" So do {others}." if about.n_calls > 1 else ""
+    more = f" The same holds for {others}." if about.n_calls > 1 else ""
     return Words(
         _told_standstill(about) + more,
         (
@@ -241,8 +239,8 @@ def _order_of_launches(about: NotMoving) -> tuple[str, ...]:
         return ()
     groups = ", ".join(about.at_once)
     text = (
-        f"Communicators in flight at once on one device ({groups}) may have been launched in "
-        "another order on another rank, and hold up each other."
+        f"Another rank may have launched the communicators in flight at once on one device "
+        f"({groups}) in another order, so that they block each other."
     )
     return (text,)
 
@@ -250,10 +248,10 @@ def _order_of_launches(about: NotMoving) -> tuple[str, ...]:
 def _told_standstill(about: NotMoving) -> str:
     inside = rank_phrase(about.inside)
     if about.out:
-        return f"{subject(about.out)} came out of {about.call}, {inside} did not."
+        return f"{subject(about.out)} finished {about.call}; {inside} did not."
     if about.exchange:
-        return f"Both sides are in {about.call} of {inside}, and it does not move."
-    return f"All {about.size} members are in {about.call}, and it does not move."
+        return f"Both sides are in {about.call} of {inside}, and it makes no progress."
+    return f"{begun(all_of(about.size, 'member'))} in {about.call}, and it makes no progress."
 
 
 def _nobody_missing(about: NotMoving, *, named: bool) -> str:

@@ -34,6 +34,7 @@ from unhang.analysis.rules import (
     recorder_blind,
     rpc_workers,
     sizes_apart,
+    stale_meeting,
     starved,
     unexplained,
     unranked,
@@ -105,6 +106,7 @@ RULES: Final = (
     ras.GIVEN_UP,
     ras.ALL,
     starved.RULE,
+    stale_meeting.RULE,
     # These only look at what others claim.
     may_come.RULE,
     left_call.RULE,

@@ -18,6 +18,7 @@ from unhang.analysis.rules.telling import Words, words_for
 from unhang.analysis.situation import Situation
 from unhang.analysis.state.ops import elements
 from unhang.kinds import Kind, Trait
+from unhang.spans import distinct
 
 __all__ = [
     "PairMismatch",
@@ -222,7 +223,7 @@ def _out_of_habit(situation: Situation, at: int, usual: int) -> bool:
     done = own[evidence.finished[own]]
     sending = bool(pairs.sending[at])
     peers = {
-        group_peer(situation, int(name), sending=sending) for name in np.unique(calls.name[done])
+        group_peer(situation, int(name), sending=sending) for name in distinct(calls.name[done])
     }
     members = evidence.case.groups[int(calls.group[row])].members
     met = {members[peer] for peer in peers if 0 <= peer < len(members)}
@@ -300,11 +301,11 @@ def _verdict_of_pair_disagrees(about: PairDisagrees, claim: Claim) -> Words:  # 
     if about.tags is not None:
         return _tags(about, *about.tags)
     return Words(
-        f"Rank {about.sender} sends to rank {about.receiver} what that does not receive: they "
-        f"disagree about the {about.what}.",
+        f"Rank {about.sender} sends to rank {about.receiver} what rank {about.receiver} does not "
+        f"receive: they disagree about the {about.what}.",
         (
-            "Both calls are in flight and are each other's counterpart.",
-            "There are two sides only, so neither is blamed.",
+            "Both calls are in flight and belong together.",
+            "There are only two sides, so neither is blamed.",
         ),
     )
 
@@ -314,11 +315,13 @@ def _tags(about: PairDisagrees, sent: int, received: int) -> Words:
         f"Send and receive between ranks {about.sender} and {about.receiver} disagree about the "
         f"tag: {sent} and {received}.",
         (
-            "Both calls are in flight, and neither meets one of its own tag.",
-            "There are two sides only, so neither is blamed.",
+            "Both calls are in flight, and neither meets a call with its own tag.",
+            "There are only two sides, so neither is blamed.",
         ),
-        alternatives=("One side has left out an exchange, or made one too many, before this one.",),
-        actions=("Print the tag and what it is counted from just before both lines.",),
+        alternatives=(
+            "One side may have skipped an exchange, or made one too many, before this one.",
+        ),
+        actions=("Print the tag and what it is computed from just before both lines.",),
     )
 
 
@@ -327,17 +330,17 @@ def _verdict_of_peers_crossed(about: PeersCrossed, claim: Claim) -> Words:  # no
     rank, named, waiting = about.rank, about.named, about.waiting
     verb = "sends to" if about.sends else "receives from"
     met = (
-        f"That of rank {waiting} is met only by what rank {rank} has queued behind it."
+        f"Only a call that rank {rank} has queued behind it meets that of rank {waiting}."
         if about.met_by_queued
         else "Neither has a counterpart."
     )
     why = (
-        f"Before, rank {rank} met rank {waiting} here, and never rank {named}."
+        f"Rank {rank} met rank {waiting} here in earlier steps, and never rank {named}."
         if about.by_habit
         else f"Ranks {rank} and {named} have gone on to later calls of the group."
     )
     return Words(
         f"Rank {rank} {verb} rank {named}, which has no call for it, while rank {waiting} waits "
         f"for rank {rank}: the wrong peer.",
-        (f"The call of rank {rank} and that of rank {waiting} are of one size.", met, why),
+        (f"The calls of ranks {rank} and {waiting} have the same size.", met, why),
     )

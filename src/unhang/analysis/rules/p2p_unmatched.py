@@ -14,10 +14,10 @@ from unhang.analysis.matching.roots import Root
 from unhang.analysis.matching.wait_graph import Edge
 from unhang.analysis.rules.telling import Words, begun, last_lines, subject, waits, words_for
 from unhang.analysis.situation import Situation
-from unhang.analysis.state.columns import distinct
 from unhang.analysis.state.progress import Known
 from unhang.kinds import Kind, Trait
 from unhang.report import CallSide
+from unhang.spans import distinct
 from unhang.wording import rank_phrase
 
 __all__ = ["P2P_UNMATCHED", "Unpaired", "explain_unpaired"]
@@ -28,7 +28,7 @@ P2P_UNMATCHED: Final = Kind(
     "absent",
     "A send or a receive has no counterpart.",
     traits=Trait.FROM_FAILURE | Trait.ONE_MISTAKE | Trait.AWAITED | Trait.MAY_COME | Trait.OF_NOW,
-    alternatives=("The other side may reach its call later: it may be slow rather than wrong.",),
+    alternatives=("The other side may only be slow, and reach its call later.",),
     actions=("Check that each send has one receive on the other side, also on the last step.",),
 )
 
@@ -150,21 +150,21 @@ def _verdict_of_unpaired(about: Unpaired, claim: Claim) -> Words:  # noqa: ARG00
     if not about.level:
         return Words(summary, seen)
     outside = sorted([*about.ranks, *about.level])
-    level = f"{subject(outside)} wait for no other rank, and show no fewer calls than each other."
+    level = f"{subject(outside)} wait for no other rank, and none of them shows fewer calls."
     if about.over < 0:
         return Words(
             f"{begun(waits(about.waiting))} in an exchange that {rank_phrase(about.ranks)} did not "
-            "make: one side made a call too many, or the other stands before its own.",
+            "make: one side made a call too many, or the other has not reached its own.",
             (*seen, level),
         )
     others = "all other ranks may be late"
     return Words(
         f"{subject([about.over])} made an exchange that its peers did not: nothing meets it.",
-        (*seen, level, f"It has called more often than they from the same line; {others}."),
+        (*seen, level, f"It made more calls from the same line than they did; {others}."),
     )
 
 
 def _unmet(call: UnpairedCall) -> str:
-    presumed = " (counted from the first unfinished one: the windows lack the start)"
+    presumed = " (counted from the first unfinished one: the dumps do not reach the start)"
     how = "" if call.sure else presumed
     return f"Rank {call.rank} is in {call.call}; nothing meets it{how}."

@@ -166,7 +166,7 @@ def _how(end: End) -> str:
     if end.memory_kill is not None and end.for_memory:
         return f"was killed by the kernel for lack of memory{_within(end.memory_kill)}"
     if end.status is None:
-        left = "has come to the end of its program while its peers are in calls"
+        left = "has reached the end of its program while its peers are in calls"
         return (
             left if end.manner is Manner.LEFT else "disappeared, and no source shows how it ended"
         )
@@ -181,7 +181,7 @@ def _within(kill: MemoryKill) -> str:
     """The figures of its cgroup, after "for lack of memory"."""
     if kill.limit:
         return f": its cgroup used up to {kill.used >> 20:,} of {kill.limit >> 20:,} MB"
-    return "; its cgroup has no limit that is seen, so the node had no more, or a group above it"
+    return "; its cgroup shows no limit, so the node or a parent cgroup ran out of memory"
 
 
 def _where(end: End, told: Sequence[Site]) -> str:
@@ -232,8 +232,8 @@ def notes_on_kills(samples: Iterable[ProcessSample]) -> Iterator[Note]:
         yield Note(
             "info",
             f"memory of {printable(host, 60)}" if host else "memory",
-            f"{killed} for lack of memory in the cgroup of {rank_phrase(sorted(ranks))} since it "
-            f"was made{_within(kill)}. A rank that is missing may be one of them",
+            f"{killed} for lack of memory in the cgroup of {rank_phrase(sorted(ranks))} since its "
+            f"creation{_within(kill)}. A missing rank may be one of them",
         )
 
 
@@ -257,7 +257,7 @@ def _alternatives(about: Ended) -> tuple[str, ...]:
     if end.status == _KILL:
         return ("A user or the scheduler may have sent the signal.",)
     if end.manner is Manner.LEFT:
-        return ("It may have ended as it should, and its peers made a call too many.",)
+        return ("It may have ended as intended, and its peers made a call too many.",)
     if end.manner is Manner.UNCLEAR:
         return ("An earlier failure of another rank may not be in the evidence.",)
     return ()
@@ -265,10 +265,10 @@ def _alternatives(about: Ended) -> tuple[str, ...]:
 
 def _actions(end: End) -> tuple[str, ...]:
     if end.error:
-        return ("Look at that line; what the other ranks print follows from it.",)
+        return ("Inspect that line; the errors of the other ranks follow from it.",)
     if end.manner is Manner.LEFT:
         return (
-            "Look at why its program ends before its peers': uneven data, an early return or exit.",
+            "Find out why its program ends before its peers': uneven data, early return, exit().",
             "With uneven data: drop_last, a DistributedSampler, or DistributedDataParallel.join().",
         )
     if end.for_memory:
@@ -276,8 +276,8 @@ def _actions(end: End) -> tuple[str, ...]:
     if end.status == _KILL:
         return (
             "Look for the out-of-memory killer on its host: dmesg | grep -iE 'oom|killed process'.",
-            "Look at the memory limit of the job or its container.",
+            "Check the memory limit of the job or its container.",
         )
     if end.manner is Manner.KILLED or end.status == _ABORT:
-        return ("Look at its core file: unhang core; and at its last output: unhang logs.",)
-    return ("Look at its last output: unhang logs.",)
+        return ("Inspect its core file: unhang core; and its last output: unhang logs.",)
+    return ("Read its last output: unhang logs.",)

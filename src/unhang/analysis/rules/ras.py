@@ -29,7 +29,7 @@ __all__ = ["ALL", "CAUSES", "GIVEN_UP"]
 
 _MOST_SIDES = 8
 _MOST = 8
-_AGAIN = "Ask RAS again: counts that grow are those of a job that moves."
+_AGAIN = "Ask RAS again: the counts of a moving job grow."
 _SAME = "A second answer shows the same counts."
 _DUMPS = "Dump the recorders of all ranks, which name calls and lines: unhang dump."
 
@@ -202,7 +202,7 @@ def _subjects(says: RasSays, ranks: Sequence[int]) -> tuple[Subject, ...]:
 
 def _counts(each: Lagging) -> str:
     what = f"{printable(each.op)} calls" if each.op else "collective calls"
-    had = ", ".join(f"rank {rank} {count:,}" for rank, count in each.counts[:_MOST])
+    had = ", ".join(f"rank {rank}: {count:,}" for rank, count in each.counts[:_MOST])
     return (
         f"On communicator {printable(each.communicator)} of {each.size:,} ranks, "
         f"{rank_phrase(each.ahead) if each.ahead else 'others'} launched {each.most:,} {what}; "
@@ -212,15 +212,16 @@ def _counts(each: Lagging) -> str:
 
 @words_for(RasLagging)
 def _verdict_of_ras_lagging(about: RasLagging, claim: Claim) -> Words:
-    verb, are = ("has", "is") if len(claim.culprits) == 1 else ("have", "are")
+    verb, lead = ("has", "leads") if len(claim.culprits) == 1 else ("have", "lead")
     op = printable(about.worst.op) if about.worst.op else "collective"
-    more = (f"So on {count_of(about.n_others, 'other count')}.",) if about.n_others else ()
+    others = count_of(about.n_others, "other count")
+    more = (f"The same holds for {others}.",) if about.n_others else ()
     its, them = ("its", "it") if len(claim.culprits) == 1 else ("their", "them")
-    others = f"those who wait for {them}" if about.stands else f"{its} peers"
+    peers = f"the ranks that wait for {them}" if about.stands else f"{its} peers"
     moment = "The job may move: RAS counts launches at moments that differ by rank."
     return Words(
-        f"{subject(claim.culprits)} {verb} launched fewer {op} calls than {others}, "
-        f"and {are} ahead nowhere (NCCL RAS).",
+        f"{subject(claim.culprits)} {verb} launched fewer {op} calls than {peers}, "
+        f"and {lead} in no other count (NCCL RAS).",
         (_counts(about.worst), *more, *((_SAME,) if about.stands else ())),
         alternatives=() if about.stands else (moment,),
         actions=(_AGAIN, _DUMPS),
@@ -230,12 +231,12 @@ def _verdict_of_ras_lagging(about: RasLagging, claim: Claim) -> Words:
 @words_for(RasUnheard)
 def _verdict_of_ras_unheard(about: RasUnheard, claim: Claim) -> Words:  # noqa: ARG001 - the facts say it all
     answer = "does not answer" if len(about.ranks) == 1 else "do not answer"
-    dead = (f"NCCL has given up {rank_phrase(about.dead)}.",) if about.dead else ()
+    dead = (f"NCCL considers {rank_phrase(about.dead)} dead.",) if about.dead else ()
     return Words(
         f"{subject(about.ranks)} {answer} NCCL's RAS: dead, stopped, or cut off.",
-        dead or ("NCCL has not given them up yet.",),
+        dead or ("NCCL does not consider them dead yet.",),
         alternatives=("Only the network that RAS uses may be down.",),
-        actions=("Look at these processes: are they there, stopped, or exiting?", _AGAIN),
+        actions=("Inspect these processes: do they run, are they stopped, or exiting?", _AGAIN),
     )
 
 
@@ -244,12 +245,13 @@ def _verdict_of_ras_gone(about: RasGone, claim: Claim) -> Words:  # noqa: ARG001
     shown = [
         f"process {p.pid} on {printable(p.host)} (GPU {p.gpu})" for p in about.processes[:_MOST]
     ]
-    verb = "has" if len(about.processes) == 1 else "have"
+    one = len(about.processes) == 1
+    have, their, rank = ("it has", "its", "rank") if one else ("they have", "their", "ranks")
     return Words(
-        f"NCCL's RAS holds {', '.join(shown)} for dead: it {verb} not answered for long.",
-        ("Nothing here tells its rank.",),
+        f"NCCL's RAS considers {', '.join(shown)} dead: {have} not answered for long.",
+        (f"Nothing here shows {their} {rank}.",),
         alternatives=("Only the network that RAS uses may be down.",),
-        actions=("Look at these processes: are they there, stopped, or exiting?", _AGAIN),
+        actions=("Inspect these processes: do they run, are they stopped, or exiting?", _AGAIN),
     )
 
 
@@ -260,17 +262,18 @@ def _verdict_of_ras_level(about: RasLevel, claim: Claim) -> Words:  # noqa: ARG0
     elif about.late:
         verb = "is" if len(about.late) == 1 else "are"
         who = rank_phrase(about.late)
-        said = f"{who} {verb} behind by no more than ranks of a job that moves may be."
+        said = f"{who} {verb} no further behind than ranks of a moving job may be."
     elif about.unnamed:
         processes = count_of(about.unnamed, "process", "processes")
-        said = f"{processes} did not answer, and nothing tells their ranks."
+        said = f"{processes} did not answer, and nothing shows their ranks."
     elif not about.n_ranks:
         said = "it reports no communicator."
     else:
-        said = f"{count_of(about.n_ranks, 'rank')} have launched the same calls everywhere."
+        have = "has" if about.n_ranks == 1 else "have"
+        said = f"{count_of(about.n_ranks, 'rank')} {have} launched the same calls everywhere."
     return Words(
         f"Not enough evidence: by NCCL's RAS, {said}",
-        ("RAS counts launches; whether they have finished it does not tell.",),
+        ("RAS counts launches; it does not show whether they have finished.",),
         actions=(_AGAIN, _DUMPS),
     )
 
@@ -279,9 +282,10 @@ def _verdict_of_ras_level(about: RasLevel, claim: Claim) -> Words:  # noqa: ARG0
 def _adding_ras_says(says: RasSays, words: Words, claim: Claim, weighed: Weighed) -> Words:
     if weighed.stance is Stance.CONTRADICTS:
         ahead = rank_phrase(sorted(set(claim.culprits) & set(says.waiting)))
-        told = f"NCCL RAS: {ahead} launched more calls than others, who are behind."
+        told = f"NCCL RAS: {ahead} launched more calls than others, which are behind."
     elif set(claim.culprits) & set(says.unheard):
-        told = f"NCCL RAS: {rank_phrase(says.unheard)} do not answer."
+        answer = "does not answer" if len(says.unheard) == 1 else "do not answer"
+        told = f"NCCL RAS: {rank_phrase(says.unheard)} {answer}."
     else:
         lagging = [each for each in says.lagging if {r for r, _ in each.counts} & set(says.ranks)]
         told = f"NCCL RAS: {_counts(lagging[0])}" if lagging else "NCCL RAS was asked."

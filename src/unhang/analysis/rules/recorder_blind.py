@@ -20,7 +20,7 @@ KIND: Final = Kind(
     "UH902",
     "recorder-blind",
     "evidence",
-    "A recorder was asked and holds nothing, though its rank has made calls.",
+    "A recorder has no entries, though its rank has made calls.",
     role="observation",
     traits=Trait.UNDECIDED,
     actions=(
@@ -47,10 +47,10 @@ RULE: Final = Rule(kind=KIND, when=When.CALLS, tells=_claims)
 @words_for(Blind)
 def _verdict_of_blind(about: Blind, claim: Claim) -> Words:  # noqa: ARG001 - the facts say it all
     whose = f" ({', '.join(map(printable, about.backends))})" if about.backends else ""
-    has = "has" if len(about.ranks) == 1 else "have"
+    it = "the rank has" if len(about.ranks) == 1 else "the ranks have"
     summary = (
-        f"The recorder{whose} holds nothing of what {rank_phrase(about.ranks)} "
-        f"{has} called: it is off, or another one records."
+        f"The recorder{whose} of {rank_phrase(about.ranks)} has no entries, though {it} "
+        f"made calls: it is off, or another recorder is in use."
     )
     evidence = tuple(_seen(about))
     return Words(
@@ -62,11 +62,11 @@ def _verdict_of_blind(about: Blind, claim: Claim) -> Words:  # noqa: ARG001 - th
 
 def _seen(about: Blind) -> Iterator[str]:
     n = len(about.looks)
-    yield f"Of {count_of(about.n_dumps, 'rank')} with a dump, {n:,} left an empty one after calls."
+    yield f"{n:,} of {count_of(about.n_dumps, 'rank')} with a dump left an empty one after calls."
     for look in about.looks[:_MOST]:
         yield _call_of(look)
     if n > _MOST:
-        yield f"So it is with {count_of(n - _MOST, 'more rank')}."
+        yield f"The same holds for {count_of(n - _MOST, 'more rank')}."
 
 
 def _call_of(look: RankLook) -> str:

@@ -22,7 +22,7 @@ from unhang.analysis.rules.wait_cycle import WAIT_CYCLE
 from unhang.analysis.sites import StackBook
 from unhang.analysis.sources.stacks import RankLook
 from unhang.report import Wait
-from unhang.wording import count_of, printable
+from unhang.wording import count_of, printable, rank_phrase
 
 __all__ = ["RULE"]
 
@@ -215,25 +215,26 @@ def _verdict_of_awaited_workers(about: AwaitedWorkers, claim: Claim) -> Words:
     names = ", ".join(printable(look.sample.worker, 40) for look in about.looks[:_MOST_WORKERS])
     who, waiting = f"{subject(claim.culprits)} ({names})", waits(claim.victims)
     verb = "has" if len(about.looks) == 1 else "have"
-    summary = f"{who} {verb} not come to rpc.shutdown, in which {waiting}."
+    summary = f"{who} {verb} not reached rpc.shutdown, in which {waiting}."
     if about.aside:
-        verb = "stands" if len(about.looks) == 1 else "stand"
+        one = len(about.looks) == 1
+        verb = "is in its" if one else "are in their"
         summary = (
-            f"{who} {verb} in its own program, and {waiting} in RPC for a worker that runs "
-            "nothing: it may need that rank's call."
+            f"{who} {verb} own program, and {waiting} in RPC for a worker that runs nothing: "
+            f"that worker may wait for a call of {rank_phrase(claim.culprits)}."
         )
     elif not about.ending:
         verb = "does" if len(about.looks) == 1 else "do"
-        summary = f"{who} {verb} not answer, and {waiting} for that in RPC."
+        summary = f"{who} {verb} not answer, and {waiting} for the answer in RPC."
     return Words(
         summary,
         (
             *(f"Rank {look.rank} is {look.says}." for look in about.looks[:_MOST_WORKERS]),
             *(_link(link) for link in about.links[:_MOST_WORKERS]),
         ),
-        ("It may only be slow, and answer: nothing tells how long such a call takes.",),
+        ("It may only be slow and still answer: nothing shows how long such a call takes.",),
         (
-            "Look at its line: it runs there what another worker asked for, or its own program.",
+            "Inspect its line: there it runs what another worker asked for, or its own program.",
             "Give calls a time-out: rpc_sync(…, timeout=60), or rpc_timeout of the options.",
         ),
     )
@@ -244,14 +245,14 @@ def _verdict_of_circle_of_workers(about: CircleOfWorkers, claim: Claim) -> Words
     links = "; ".join(_clause(link) for link in about.links[:_MOST_WORKERS])
     told = tuple(
         f"{printable(name, 40)} has {count_of(threads, 'thread')} that "
-        f"{'serves' if threads == 1 else 'serve'} others, and none is free: what it is asked for "
-        "next is never begun."
+        f"{'serves' if threads == 1 else 'serve'} others, and none is free: it never starts the "
+        "next request."
         for name, threads in about.full[:_MOST_WORKERS]
     )
     return Words(
         f"{subject(claim.victims)} wait for each other in a circle of RPCs: {links}.",
         (*told, "No thread of these workers runs anything else, in two looks."),
-        ("An answer may have been lost on the way: look at what the workers print of RPC.",),
+        ("An answer may have been lost on the way: read what the workers print about RPC.",),
         (
             "Return a future of a function that waits (@rpc.functions.async_execution).",
             "Or raise num_worker_threads: each RPC that waits takes one.",

@@ -197,12 +197,13 @@ def _nobody_named(
 
 @words_for(SilentRanks)
 def _verdict_of_silent_ranks(about: SilentRanks, claim: Claim) -> Words:
+    it = "it is" if len(claim.culprits) == 1 else "they are"
     summary = (
         f"{subject(claim.culprits)} left no usable dump, and no other rank is missing from "
-        f"{about.call}: dead, or unable to write."
+        f"{about.call}: {it} dead, or unable to write."
     )
-    inside = count_of(about.inside, "rank")
-    seen = f"{inside} of {about.size} are seen waiting in the call."
+    wait = "waits" if about.inside == 1 else "wait"
+    seen = f"{about.inside:,} of {count_of(about.size, 'rank')} {wait} in the call."
     return Words(summary, (*map(_lost, about.dumps), seen))
 
 
@@ -216,8 +217,8 @@ def _lost(dump: LostDump) -> str:
 @words_for(MostlySilent)
 def _verdict_of_mostly_silent(about: MostlySilent, claim: Claim) -> Words:
     summary = (
-        f"Not enough evidence: {waits(claim.victims)}, and too few of those who may be missing "
-        f"from {about.call} left a usable dump."
+        f"Not enough evidence: {waits(claim.victims)}, and too few of the ranks that may be "
+        f"missing from {about.call} left a usable dump."
     )
     lost = map(_lost, about.dumps[:_MOST_OF_MANY])
     evidence = (f"No usable dump of {rank_phrase(about.silent)}.", *lost)
@@ -230,10 +231,10 @@ def _verdict_of_not_looked_at(about: NotLookedAt, claim: Claim) -> Words:
     where = f"on {_names_of(about.nodes)}" if about.nodes else "of other nodes"
     summary = (
         f"Not enough evidence: {waits(claim.victims)} in {about.call}, and {missing} {where} "
-        f"{were} not looked at."
+        f"{were} not inspected."
     )
     evidence = (
-        f"No node has reported {missing}: at work, waiting or dead, nothing tells.",
+        f"No node has reported {missing}, which may work, wait or be dead.",
         *((f"No usable dump of {rank_phrase(about.silent)} either.",) if about.silent else ()),
     )
     missed = any(node.state == "not-reached" for node in about.nodes)

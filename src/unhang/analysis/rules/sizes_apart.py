@@ -21,7 +21,13 @@ from unhang.analysis.lives.life import Lives
 from unhang.analysis.lives.whereabouts import ranks_in, sites_of, subjects_of
 from unhang.analysis.rules.call_mismatch import SHAPE_MISMATCH
 from unhang.analysis.rules.rule import Observer, Rule
-from unhang.analysis.rules.splits_apart import aborted, bytes_told, may_differ, splits_apart
+from unhang.analysis.rules.splits_apart import (
+    aborted,
+    bytes_told,
+    may_differ,
+    splits_apart,
+    splits_told,
+)
 from unhang.analysis.rules.telling import Words, subject, words_for
 from unhang.analysis.sites import StackBook
 from unhang.analysis.situation import Situation
@@ -72,7 +78,9 @@ def sizes_apart(
         situation: For the calls in which ranks wait, where there are dumps.
     """
     message = _told_of(lives) if ends.first else None
-    if message is None:
+    told = next(splits_told(lives, book), None)
+    if message is None or told is not None:
+        yield from [told] if told is not None else ()
         return
     found = next(_claims(lives, book), None)
     shown = situation.disagreements.values() if situation is not None else ()
@@ -253,11 +261,11 @@ def _verdict_of_lines_apart(about: LinesApart, claim: Claim) -> Words:
         f"{rank_phrase(who)}: {printable(Path(line).name)}" for line, who in about.sides
     )
     return Words(
-        f"{subject(claim.culprits)} made {about.op} at another line than the others, and the data "
-        "do not fit.",
+        f"{subject(claim.culprits)} made {about.op} at another line than the others, and the "
+        "sizes do not match.",
         (
             f"The last call of each rank, by its heartbeat: {sides}.",
-            "Gloo ended a process that got more or less than it asked for.",
+            "Gloo ended a process that received more or less data than it expected.",
         ),
     )
 
@@ -272,16 +280,16 @@ def _verdict_of_sizes_apart(about: SizesApart, claim: Claim) -> Words:
     told = f"The last call of each rank, by its heartbeat: {sides}."
     if about.ended is not None:
         told = (
-            f"What came and what was expected, as Gloo told when it ended rank {about.ended}, "
-            f"fits parts of the calls in which the others wait: {sides}."
+            f"The received and expected sizes that Gloo reported when it ended rank {about.ended} "
+            f"match parts of the calls in which the others wait: {sides}."
         )
     return Words(
         f"{who} {verb}{whom} about the size of {about.op}: {sides}.",
         (
             told,
             (
-                "Gloo ended a process that got more or less than it asked for, which need not be "
-                "the one that is wrong."
+                "Gloo ended a process that received more or less data than it expected, which is "
+                "not necessarily the wrong one."
             ),
         ),
     )

@@ -28,8 +28,7 @@ SKIPPED_CALL: Final = Kind(
     "UH102",
     "skipped-call",
     "absent",
-    "A rank's calls lack, or have too many of, a call that its peers made, some time "
-    "before the hang.",
+    "A rank skipped a call that its peers made, or made one too many, some time before the hang.",
     traits=Trait.FROM_FAILURE | Trait.ONE_MISTAKE | Trait.OF_NOW,
     remedy=Remedy.CODE,
     alternatives=(
@@ -44,10 +43,9 @@ SKIPPED_CALL: Final = Kind(
     ),
 )
 _OF_THE_NEXT_ITERATION = (
-    "One like it is queued in the place of the next iteration: this one's was left out, not put "
-    "off."
+    "The same call of the next iteration is queued: this iteration's was skipped, not delayed."
 )
-_NEW = "It has never made that call before: the others may have left it out, each for its reason."
+_NEW = "It never made that call before: the others may each have had a reason to skip it."
 
 
 class CallAt(Struct, frozen=True):
@@ -354,7 +352,7 @@ def _doubts(situation: Situation, divergence: Divergence, at: int) -> list[Doubt
 
 @words_for(SkippedCall)
 def _verdict_of_skipped_call(about: SkippedCall, claim: Claim) -> Words:  # noqa: ARG001 - the facts say it all
-    undecided = ("One side left the call out, or the other made one too many.",)
+    undecided = ("One side skipped the call, or the other made one too many.",)
     return Words(
         _parted(about.parting),
         tuple(_skip_evidence(about)),
@@ -372,12 +370,12 @@ def _verdict_of_left_order(about: LeftOrder, claim: Claim) -> Words:
         (
             _usual_place(about),
             *((_OF_THE_NEXT_ITERATION,) if about.next_queued else ()),
-            f"Seen in the end as: {words_of(about.symptom.about, about.symptom).summary}",
+            f"The final symptom: {words_of(about.symptom.about, about.symptom).summary}",
             "The others wait in their usual order.",
         ),
         alternatives=(
             *((_NEW,) if about.is_new else ()),
-            "The program was to change its order here, and the others did not.",
+            "The program may change its order here on purpose, and the others did not follow.",
         ),
     )
 
@@ -387,15 +385,15 @@ def _usual_place(about: LeftOrder) -> str:
     if about.in_step is not None:
         made, usual, asked = about.in_step
         return (
-            f"It made {count_of(made, 'call')} that {'meets' if made == 1 else 'meet'} its peer's "
-            f"in this step, between two collectives, and {usual} in "
-            f"{count_of(about.times, 'such step')} before; its peer made {asked} in this one."
+            f"In this step, between two collectives, it made {count_of(made, 'call')} that "
+            f"{'meets' if made == 1 else 'meet'} its peer's, and its peer made {asked}; in "
+            f"{count_of(about.times, 'earlier step')} it always made {usual}."
         )
     if about.period:
         rounds, calls = count_of(about.times, "iteration"), count_of(about.period, "call")
-        return f"All that it had called was {rounds} of {calls}, in which this one came next."
+        return f"Its calls were {rounds} of {calls} each; this call was next."
     after = f"{_at(about.after)}{_and_before(about.depth)}"
-    return f"It has followed {after} each of {count_of(about.times, 'time')} before."
+    return f"It followed {after} every time before ({count_of(about.times, 'time')})."
 
 
 def _and_before(depth: int) -> str:
@@ -405,13 +403,14 @@ def _and_before(depth: int) -> str:
 def _skip_evidence(about: SkippedCall) -> list[str]:
     found = []
     if about.instead is not None:
-        other = "They" if about.parting.missing else "Their peers"
+        parting = about.parting
+        other = subject(parting.suspects if parting.missing else parting.peers)
         found.append(f"{other} went on with {_at(about.instead)} instead.")
     if about.before_window:
-        found.append("The windows begin there, so the first difference may lie before it.")
-    found.append(f"From there on the two sides are apart by {count_of(about.apart, 'call')}.")
+        found.append("The dumps begin there, so the first difference may be earlier.")
+    found.append(f"From there on the two sides differ by {count_of(about.apart, 'call')}.")
     seen = words_of(about.symptom.about, about.symptom).summary
-    return [*found, f"Seen in the end as: {seen}"]
+    return [*found, f"The final symptom: {seen}"]
 
 
 def _at(call: CallAt) -> str:
@@ -428,19 +427,18 @@ def _parted(parting: Parting) -> str:
         has, lacks = (peers, who) if parting.missing else (who, peers)
         return (
             f"{has[:1].upper()}{has[1:]} made {call} and {lacks[:1].lower()}{lacks[1:]} did not; "
-            "with two sides only it cannot be said which is wrong."
+            "there are only two sides, so either may be wrong."
         )
     if parting.elsewhere:
-        same = f"{peers}, whose part in the program is the same"
+        same = f"{peers}, with the same part in the program,"
         if parting.missing:
-            return (
-                f"{who} did not make what {peers} made, whose part in the program is the same: "
-                f"{call}."
-            )
-        return f"{who} made {call}; {same}, make none there."
+            return f"{who} did not make {call}; {same} did."
+        return f"{who} made {call}; {same} made none there."
     then = "all later calls meet wrong ones"
     if parting.at_another_time:
-        then = "what has that number there is another call, or was made at another time"
+        lacking = parting.suspects if parting.missing else parting.peers
+        it = "it" if len(lacking) == 1 else "they"
+        then = f"{it} used that number for another call, or at another time"
     if parting.missing:
         return f"{who} did not make {call}, which {peers} made; {then}."
     return f"{who} made {call}, which {peers} did not; {then}."

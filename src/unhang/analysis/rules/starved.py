@@ -30,8 +30,8 @@ KIND: Final = Kind(
     "UH607",
     "starved",
     "environment",
-    "Ranks want a core, or memory, and do not get it: they come late to every call.",
-    alternatives=("A short burst, such as loading data or compiling, meets a limit as well.",),
+    "Ranks lack a core or memory, and so come late to every call.",
+    alternatives=("A short burst, such as loading data or compiling, hits a limit as well.",),
     actions=(
         (
             "Raise the limit where it was set: docker --cpus and --memory, resources.limits in"
@@ -139,7 +139,7 @@ def _verdict_of_starved(about: Starved, claim: Claim) -> Words:
         within = f" in {claim.op}" if claim.op else ""
         waits = f"; {rank_phrase(claim.victims)} {verb_of} for it{within}"
     return Words(
-        f"{who} {verb} kept from {_from(about)}: {_worst(about)}{waits}.",
+        f"{who} {verb} short of {_what(about)}: {_worst(about)}{waits}.",
         tuple(_evidence(about)),
         actions=_actions(about),
     )
@@ -150,7 +150,7 @@ def _adding_starved_too(seen: StarvedToo, words: Words, claim: Claim, weighed: W
     about = seen.starved
     who = _who(about)
     verb = "are" if who.startswith("Ranks ") else "is"
-    said = f"{who} {verb} kept from {_from(about)}: {_worst(about)}."
+    said = f"{who} {verb} short of {_what(about)}: {_worst(about)}."
     return replace(
         words,
         evidence=(*words.evidence, said),
@@ -163,8 +163,8 @@ def _who(about: Starved) -> str:
     return subject(ranks) if ranks else f"Process {about.who[0].pid}"
 
 
-def _from(about: Starved) -> str:
-    return "memory" if about.what is OfWhat.MEMORY else "running"
+def _what(about: Starved) -> str:
+    return "memory" if about.what is OfWhat.MEMORY else "CPU time"
 
 
 def _worst(about: Starved) -> str:
@@ -178,9 +178,13 @@ def _worst(about: Starved) -> str:
 def _share(lacks: Shortage) -> str:
     part = lacks.throttled / lacks.periods if lacks.periods else 0.0
     return (
-        f"its cgroup may use {lacks.cores:g} cores, and had to stop in {lacks.throttled:,} of "
+        f"its cgroup may use {_cores(lacks.cores)}, and was throttled in {lacks.throttled:,} of "
         f"{lacks.periods:,} periods ({part:.0%})"
     )
+
+
+def _cores(number: float) -> str:
+    return f"{number:g} core" if number == 1 else f"{number:g} cores"
 
 
 def _crowd(about: Starved, first: Hungry) -> str:
@@ -200,17 +204,17 @@ def _memory_figures(lacks: Shortage) -> Iterator[str]:
     if lacks.memory_limit and lacks.pushed_back:
         yield (
             f"its cgroup uses {lacks.memory_used >> 20:,} of {lacks.memory_limit >> 20:,} MB "
-            f"({lacks.memory_held >> 20:,} without page cache), and was pushed back "
-            f"{lacks.pushed_back:,} times"
+            f"({lacks.memory_held >> 20:,} without page cache), and hit the limit "
+            f"{count_of(lacks.pushed_back, 'time')}"
         )
     if lacks.memory_stalled:
         yield f"processes waited for memory for {lacks.memory_stalled:.0%} of the time"
     if lacks.faults:
-        yield f"it read {lacks.faults / lacks.seconds:,.0f} pages a second back from a disk"
+        yield f"it read back {lacks.faults / lacks.seconds:,.0f} pages per second from a disk"
     if lacks.swapped:
         yield f"{lacks.swapped >> 20:,} MB of it are swapped out"
     if lacks.swapped_in:
-        yield f"the node reads {lacks.swapped_in / lacks.seconds / 1e6:,.1f} MB/s back from swap"
+        yield f"the node reads back {lacks.swapped_in / lacks.seconds / 1e6:,.1f} MB/s from swap"
 
 
 def _evidence(about: Starved) -> Iterator[str]:
@@ -219,7 +223,7 @@ def _evidence(about: Starved) -> Iterator[str]:
         if each.rank != UNKNOWN_RANK:
             name = f"rank {each.rank} ({name})"
         ran = lacks.ran_s / lacks.seconds
-        told = [f"on a core {ran:.0%} of {lacks.seconds:.1f} s, in want of one {each.held_up:.0%}"]
+        told = [f"ran for {ran:.0%} of {lacks.seconds:.1f} s, waited for a core {each.held_up:.0%}"]
         if about.what is OfWhat.SHARE:
             told.append(_share(lacks))
         told += _memory_figures(lacks) if about.what is OfWhat.MEMORY else ()
@@ -241,9 +245,9 @@ def _actions(about: Starved) -> tuple[str, ...]:
                 f"Start fewer threads: OMP_NUM_THREADS={each} MKL_NUM_THREADS={each} for {ours} on "
                 f"{count_of(usable, 'core')}, and fewer workers of the data loader."
             ),
-            "See where ranks may run: taskset -cp PID; --cpus-per-task in SLURM.",
+            "Check where ranks may run: taskset -cp PID; --cpus-per-task in SLURM.",
         )
     return (
-        "See what else runs there: top; give the job cores of its own (--exclusive in SLURM).",
-        "See where ranks may run: taskset -cp PID; --cpus-per-task in SLURM.",
+        "Check what else runs there: top; give the job cores of its own (--exclusive in SLURM).",
+        "Check where ranks may run: taskset -cp PID; --cpus-per-task in SLURM.",
     )

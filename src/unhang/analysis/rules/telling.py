@@ -47,7 +47,7 @@ class Words(Struct, frozen=True):
 
 
 MOVES: Final = (
-    "It may only be slow, and come: then give the others no call to wait in while one rank works."
+    "It may only be slow and still arrive: then let no other rank wait in a call while it works."
 )
 
 MORE_MEMORY: Final = (
@@ -149,13 +149,13 @@ def last_lines(ranks: Sequence[int]) -> tuple[str, ...]:
     """Say for whom the last call is shown, not where they stand."""
     if not ranks:
         return ()
-    last, stand = (
-        ("its last call, which is finished", "it stands")
+    last, now = (
+        ("its last finished call", "it is")
         if len(ranks) == 1
-        else ("their last calls, which are finished", "they stand")
+        else ("their last finished calls", "they are")
     )
-    text = f"The line of {rank_phrase(ranks)} is that of {last}; where {stand} now is not in "
-    return (f"{text}the dumps.",)
+    text = f"The line of {rank_phrase(ranks)} is that of {last}; the dumps do not show where {now}"
+    return (f"{text} now.",)
 
 
 def begun(text: str) -> str:

@@ -10,17 +10,17 @@ from unhang.analysis.rules.telling import subject
 from unhang.analysis.sources.stacks import RankLook
 from unhang.wording import count_of, rank_phrase
 
-__all__ = ["actions", "doing", "sentences", "unchanged"]
+__all__ = ["actions", "doing", "doing_of_engines", "sentences", "unchanged"]
 
 _NAMED = 3
 _ACTIONS: Final[dict[str, str]] = {
-    "stopped": "Let it go on: kill -CONT PID; find out who stopped it (job control, a person).",
-    "traced": "Let it go on: detach its debugger (see TracerPid in /proc/PID/status); kill -CONT "
+    "stopped": "Continue it: kill -CONT PID; find out who stopped it (job control, a person).",
+    "traced": "Continue it: detach its debugger (see TracerPid in /proc/PID/status); kill -CONT "
     "does not wake it.",
     "dead": "Look for its exit code and for the kernel's out-of-memory killer (dmesg).",
     "uninterruptible": "Check the file systems and drivers of its host: dmesg, df, mount.",
-    "data-loader": "Look at its data-loader workers too: unhang stacks --tree PID.",
-    "checkpoint": "Check the space and the health of the file system that it writes to.",
+    "data-loader": "Inspect its data-loader workers too: unhang stacks --tree PID.",
+    "checkpoint": "Check the free space and health of the file system that it writes to.",
     "file-system": "Check the file system that it reads or writes: df, mount, dmesg.",
     "prompt": "The program is at a breakpoint or asks for input: inspect that line.",
     "gil": "Let that native call release the GIL, or move it to another process.",
@@ -39,6 +39,11 @@ def doing(looks: Sequence[RankLook]) -> str:
         rest = sum(len(same) for same in groups[_NAMED:])
         parts.append(f"{count_of(rest, 'more rank')} elsewhere too")
     return ", ".join(parts)
+
+
+def doing_of_engines(looks: Sequence[RankLook]) -> str:
+    """What the engines of workers do: a summary names them by process."""
+    return ", ".join(f"the engine (process {look.pid}) is {look.says}" for look in looks[:_NAMED])
 
 
 def _told_alike(looks: Sequence[RankLook]) -> list[list[RankLook]]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-import numpy as np
 from msgspec import Struct
 
 from unhang.analysis.claims import Claim
 from unhang.analysis.rules.telling import Words, subject, words_for
 from unhang.analysis.situation import Situation
 from unhang.kinds import Kind
+from unhang.spans import distinct
 from unhang.wording import rank_phrase
 
 __all__ = ["explain_timeouts"]
@@ -40,7 +40,7 @@ def explain_timeouts(situation: Situation, calls: Iterable[int]) -> Iterator[Cla
         limits, ranks = columns.timeout_ms[rows], columns.rank[rows]
         sides = tuple(
             (limit / 1000, tuple(sorted(ranks[limits == limit].tolist())))
-            for limit in np.unique(limits[limits > 0]).tolist()
+            for limit in distinct(limits[limits > 0]).tolist()
         )
         if len(sides) > 1:
             yield Claim(
@@ -59,5 +59,5 @@ def _verdict_of_timeouts(about: Timeouts, claim: Claim) -> Words:  # noqa: ARG00
     verb = "gives" if len(about.ranks[0][1]) == 1 else "give"
     return Words(
         f"Members of {about.call} have different time-outs for it: {limits}.",
-        (f"{first} {verb} up first, and what the others print then follows from that.",),
+        (f"{first} {verb} up first; the errors of the others follow from that.",),
     )

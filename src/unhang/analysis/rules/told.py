@@ -195,10 +195,12 @@ def notes_on(reports: Sequence[Reported], left_out: int) -> Iterator[Note]:
         if not each.chosen:
             yield Note("info", source, f"{_by(each)}: {saved.summary or 'nothing wrong was found'}")
         elif left := len(saved.findings) - len(each.chosen):
-            text = f"{count_of(left, 'finding')} on which its verdict does not rest left out"
+            are = "is" if left == 1 else "are"
+            text = f"{count_of(left, 'finding')} on which its verdict does not rest {are} left out"
             yield Note("info", source, text)
     if left_out:
-        text = f"{left_out} further findings of other commands are left out"
+        are = "is" if left_out == 1 else "are"
+        text = f"{count_of(left_out, 'further finding')} of other commands {are} left out"
         yield Note("info", "reports", text)
 
 
@@ -207,7 +209,7 @@ def _by(each: Reported) -> str:
     saved = each.saved
     by = f"By {saved.command or printable(saved.source, 60)}"
     if not saved.time_ns:
-        return f"{by}, it is not known when"
+        return f"{by}, at an unknown time"
     if each.since_ns is None:
         when = datetime.fromtimestamp(saved.time_ns / 1e9, tz=timezone.utc)
         return f"{by} at {when:%Y-%m-%d %H:%M:%S} UTC"
@@ -241,7 +243,7 @@ def _adding_of_culprits(told: OfCulprits, words: Words, claim: Claim, weighed: W
 @adding_for(OnTheWay)
 def _adding_on_the_way(told: OnTheWay, words: Words, claim: Claim, weighed: Weighed) -> Words:  # noqa: ARG001
     names = " and ".join(printable(host, 60) for host in told.hosts)
-    said = f"Possible. {_sentence(told)} The ranks in this call are all on {names}."
+    said = f"Possibly: {_sentence(told)} The ranks in this call are all on {names}."
     return replace(words, alternatives=(said, *(words.alternatives or ())))
 
 

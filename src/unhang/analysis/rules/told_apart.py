@@ -44,7 +44,7 @@ class Asked(Struct, frozen=True):
 
 
 ASKED = (
-    Asked("meet at different places", lambda look: look.sample.rendezvous),
+    Asked("meet at different addresses", lambda look: look.sample.rendezvous),
     Asked("were told different numbers of ranks", lambda look: look.sample.told_size),
 )
 
@@ -103,10 +103,10 @@ def _verdict_of_told_apart(about: ToldApart, claim: Claim) -> Words:
     sides = "; ".join(f"{rank_phrase(who)}: {printable(value)}" for value, who in about.sides)
     who = subject(claim.culprits or claim.victims)
     return Words(
-        f"{who} {'and the others ' if claim.culprits else ''}{about.what} ({sides}), so that they "
-        "never make a group.",
+        f"{who} {'and the others ' if claim.culprits else ''}{about.what} ({sides}), so they never "
+        "form a group.",
         (f"What they gave init_process_group: {sides}.",),
-        ("The variables may have been changed by the program itself.",),
+        ("The program itself may have changed the variables.",),
         ("Give all ranks the same MASTER_ADDR, MASTER_PORT and WORLD_SIZE.",),
     )
 
@@ -116,8 +116,8 @@ def _verdict_of_rank_twice(about: RankTwice, claim: Claim) -> Words:  # noqa: AR
     nobody = f", and no process is {rank_phrase(about.nobody)}" if about.nobody else ""
     pids = " and ".join(f"pid {pid}" for pid in about.pids)
     return Words(
-        f"Two processes say that they are rank {about.rank}{nobody}, so that the others wait.",
+        f"Two processes say that they are rank {about.rank}{nobody}, so the others wait.",
         (f"{pids} gave init_process_group rank {about.rank}.",),
-        ("A process of an earlier launch may be left, which still uses the same address.",),
+        ("A process of an earlier launch may still run and use the same address.",),
         ("Give every process a RANK of its own; end what an earlier launch left behind.",),
     )

@@ -39,6 +39,7 @@ class Unexplained(Struct, frozen=True):
         new: Lines that a good run never wrote.
         standing: A serving engine that makes no token.
         waiters: Messages of who waited until a time-out, each with its ranks.
+        timed_out: Ranks whose watchdogs gave up a call, by any of their lines.
     """
 
     errors: tuple[LogEvent, ...]
@@ -47,6 +48,7 @@ class Unexplained(Struct, frozen=True):
     new: tuple[LogEvent, ...] = ()
     standing: LogEvent | None = None
     waiters: tuple[Message, ...] = ()
+    timed_out: tuple[int, ...] = ()
 
 
 def _unexplained(said: Said) -> Iterator[Claim]:
@@ -64,6 +66,9 @@ def _unexplained(said: Said) -> Iterator[Claim]:
         new=new,
         standing=said.standing,
         waiters=tuple(said.waiters),
+        timed_out=tuple(
+            rank for ranks in said.counters.values() for rank, c in ranks.items() if c.seq >= 0
+        ),
     )
     yield Claim(
         rests_on="logs", kind=INSUFFICIENT_EVIDENCE, about=about, doubts=(Doubt.NOBODY_NAMED,)
@@ -90,13 +95,13 @@ def _verdict_of_unexplained(about: Unexplained, claim: Claim) -> Words:  # noqa:
         return _stood(about)
     before = [e for e in errors if about.effect is None or e.order < about.effect.order]
     if about.effect is not None and not before:
-        what = "the logs show what followed from a failure, and not the failure itself"
+        what = "the logs show what followed from a failure, but not the failure itself"
     elif about.effect is not None:
-        what = "the logs hold errors that no rule explains, this the last before their end"
+        what = "no rule explains the errors in the logs; the last before their end"
     elif errors:
-        what = "the logs hold errors that no rule explains, this the last of them"
+        what = "no rule explains the errors in the logs; the last of them"
     else:
-        what = "the logs show that something went wrong, and not why"
+        what = "the logs show that something went wrong, but not why"
     told = before[-1] if before else about.effect or about.last
     above = told.fields.get("above", "")
     above = f"; above it: {above[:SHOWN]}" if above else ""
@@ -117,7 +122,7 @@ def _verdict_of_unexplained(about: Unexplained, claim: Claim) -> Words:  # noqa:
 def _stood(about: Unexplained) -> Words:
     """Who stood still or waited, where nothing in the logs tells for whom."""
     lines = [quoted(message.group.first) for message in about.waiters[:_MOST]]
-    ranks = sorted({rank for message in about.waiters for rank in message.ranks})
+    ranks = sorted({r for message in about.waiters for r in message.ranks} | {*about.timed_out})
     if about.standing is not None:
         said, lines = _standing(about.standing), [quoted(about.standing), *lines]
     else:
@@ -139,12 +144,13 @@ def _standing(event: LogEvent) -> str:
     since = f" since {_clock(event.time_ns)}" if event.time_ns else ""
     running, waiting = (event.fields.get(key, "0") for key in ("running", "waiting"))
     if "running" not in event.fields:
-        worker = "waits for a worker that reads no orders"
-        return f"the serving engine {worker}{since}; which one its log does not tell."
+        worker = "for a worker that reads no messages; its log does not show which worker."
+        waits = f"has waited{since}" if since else "waits"
+        return f"the serving engine {waits} {worker}"
     requests = count_of(int(running), "request")
     queued = f" and {waiting} waiting" if waiting != "0" else ""
-    stands = f"has made no token{since}, with {requests} running{queued}"
-    return f"the serving engine {stands}; why, its log does not tell."
+    stands = f"has produced no token{since}, with {requests} running{queued}"
+    return f"the serving engine {stands}; its log does not show why."
 
 
 def _clock(time_ns: int) -> str:
@@ -160,6 +166,6 @@ def _waited(message: Message, ranks: Sequence[int]) -> str:
     peer = next((value for key, value in first.fields.items() if key.startswith("peer")), "")
     named = f" (number {peer} did not answer)" if peer.isdigit() else ""
     quiet = silent_among(ranks)
-    rest = f"{rank_phrase(quiet)} printed no such line" if quiet else "why, these logs do not tell"
+    rest = f"{rank_phrase(quiet)} printed no such line" if quiet else "the logs do not show why"
     waited = f"{who} waited for {first.fields[WAITED_FOR]} until a time-out{named}"
     return f"{waited}; {rest}: {first.text[:SHOWN]}"

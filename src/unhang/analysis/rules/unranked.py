@@ -36,16 +36,16 @@ _FRAMES: Final = 8
 _SHOWN: Final = 4
 _NAME: Final = 70
 _WHOSE: Final = (
-    "Nothing here tells their ranks: label each dump (srun --label, [rank3]:, rank3.txt), or look "
-    "with unhang stacks."
+    "Nothing here shows their ranks: label each dump (srun --label, [rank3]:, rank3.txt), or use "
+    "unhang stacks."
 )
-_ALL_RANKS: Final = "See the stacks of all ranks, twice: unhang stacks --samples 2 --interval 10."
+_ALL_RANKS: Final = "Take the stacks of all ranks twice: unhang stacks --samples 2 --interval 10."
 _LOG: Final = (
     "The error itself is in the log, not in the stack: unhang logs FILE finds the first one (look "
     "for what(), NCCL WARN and ProcessGroupNCCL)."
 )
 _DUMPED_ALONG: Final = "These may be programs that do not wait for each other."
-_ONE_LOOK: Final = "One look cannot tell a job that passes by from one that is stuck."
+_ONE_LOOK: Final = "One look cannot tell a moving job from a stuck one."
 
 
 class Unranked(Struct, frozen=True):
@@ -103,7 +103,8 @@ def _claims(facts: CaseFacts) -> list[Claim]:
 
 def _others_alone(case: Case, book: StackBook) -> list[Claim]:
     """Where only engines, launchers or helpers were seen: what they do, and no rank to blame."""
-    looks = tuple(look for look in looks_of_others(case.samples) if look.frames)
+    others = looks_of_others(case.samples)
+    looks = tuple(look for look in others if look.frames or look.meaning.kind == "dead")
     about = Unranked((), (), looks, 0)
     return [
         Claim(
@@ -175,12 +176,12 @@ def _verdict_of_unranked(about: Unranked, claim: Claim) -> Words:  # noqa: ARG00
     evidence = (*_stacks(about.who), *_left_out(about))
     if about.aborting:
         doing = begun(_doing(about.aborting))
-        return Words(f"{doing}. Why is not in the stack.", evidence, (), (_LOG, _ALL_RANKS))
+        return Words(f"{doing}. The stack does not show why.", evidence, (), (_LOG, _ALL_RANKS))
     if about.waiting and about.elsewhere:
         summary = f"{_waiters(about)}; {_doing(about.elsewhere)}{unchanged(about.elsewhere)}."
         return Words(summary, evidence, (_ONE_LOOK, _DUMPED_ALONG), (_ALL_RANKS, _WHOSE))
     doing = _doing(about.who)
-    rest = "" if len(about.who) > 1 else ", and nothing tells what its peers do"
+    rest = "" if len(about.who) > 1 else ", and nothing shows what its peers do"
     summary = f"Not enough evidence: {doing}{unchanged(about.who)}{rest}."
     return Words(summary, evidence, (), (_ALL_RANKS, _WHOSE))
 
@@ -252,4 +253,5 @@ def _short(function: str) -> str:
 def _left_out(about: Unranked) -> Iterator[str]:
     if about.others:
         number = count_of(about.others, "process", "processes")
-        yield f"{number} of other programs were seen too, and left out."
+        were = "was" if about.others == 1 else "were"
+        yield f"{number} of other programs {were} seen too, and left out."

@@ -36,9 +36,7 @@ WAIT_CYCLE: Final = Kind(
     "deadlock",
     "Groups entered in crossed order: a deadlock among ranks.",
     traits=Trait.OF_NOW,
-    alternatives=(
-        "One side may have skipped the call in which the other waits, rather than swapped it.",
-    ),
+    alternatives=("One side may have skipped the call in which the other waits, not swapped it.",),
     actions=(
         "Issue calls of different groups in one order on all ranks.",
         "Where groups overlap on a GPU, do not leave calls of both in flight at once.",
@@ -59,13 +57,13 @@ _MOST_WAITS = 4
 _MOST_TRIED = 32
 _MOST_SHOWN = 4
 _THREADS = (
-    "Communicators in flight at once on one device ({groups}): threads of the program may race for "
-    "it, so that their order is chance."
+    "Communicators are in flight at once on one device ({groups}): if threads of the program race "
+    "for it, their order is random."
 )
 _HOST_ORDER = (
     "NCCL_LAUNCH_ORDER_IMPLICIT=1 (NCCL 2.26 and later) or CUDA_DEVICE_MAX_CONNECTIONS=1 launch in "
-    "the order of the host: they help once that is the same on all ranks. Where several threads "
-    "call, NCCL_LAUNCH_RACE_FATAL=1 tells of it."
+    "the order of the host: this helps once that order is the same on all ranks. Where several "
+    "threads make calls, NCCL_LAUNCH_RACE_FATAL=1 reports it."
 )
 
 
@@ -238,13 +236,13 @@ def _verdict_of_circle(about: Circle, claim: Claim) -> Words:
         for wait in claim.waits[:_MOST_WAITS]
     )
     order = (
-        "Each side has queued the other's call behind its own: the order is crossed."
+        "Each side has queued the other's call behind its own: their orders are crossed."
         if about.crossed
         else "Each side is in its own call and has not made the other's yet."
     )
     calls, groups = count_of(about.n_calls, "call"), count_of(about.n_groups, "group")
-    alone = f" {subject(about.breaking)} alone is in every loop of it." if about.breaking else ""
-    why = ("The others keep an order in which they do not wait in a circle.",)
+    alone = f" {subject(about.breaking)} alone is in every loop." if about.breaking else ""
+    why = ("The other ranks keep an order that makes no circle.",)
     races = (_THREADS.format(groups=", ".join(about.at_once)),) if about.at_once else ()
     skipped = () if about.crossed else claim.kind.alternatives
     return Words(

@@ -30,6 +30,7 @@ __all__ = ["RULE", "ranks_not_heard", "silent_among"]
 
 MOST_BEHIND = 8
 _MOST = 4
+_PAIR: Final = 2
 
 
 class Behind(Struct, frozen=True):
@@ -231,13 +232,13 @@ RULE: Final = Rule(
 def _verdict_of_behind(about: Behind, claim: Claim) -> Words:
     behind = rank_phrase([rank for rank, _ in about.enqueued])
     return Words(
-        f"By the watchdogs' counters {behind} had not enqueued call #{claim.seq} of "
-        f"{_group_name(claim)} in which {rank_phrase(claim.victims)} waited.",
+        f"By the watchdogs' counters, {behind} had not enqueued call #{claim.seq} of "
+        f"{_group_name(claim)}, in which {rank_phrase(claim.victims)} waited.",
         tuple(
             f"rank {rank}: last enqueued work {count}"
             for rank, count in about.enqueued[:MOST_BEHIND]
         ),
-        ("A rank that is stuck inside the library's call has not moved this counter either.",),
+        ("A rank that is stuck inside the library's call does not move this counter either.",),
         (f"Take the stacks of {behind} with unhang stacks --native.",),
     )
 
@@ -252,16 +253,20 @@ def _verdict_of_apart(about: Apart, claim: Claim) -> Words:
     return Words(
         f"Ranks disagree about call #{claim.seq} of {_group_name(claim)}: {said}.",
         (said,),
-        ("A call skipped long before makes later calls meet that do not belong.",),
+        ("If a rank skipped a call long before, later calls meet the wrong ones.",),
         ("Diagnose the dumps for the first call that differs.",),
     )
 
 
 @words_for(AllTimedOut)
 def _verdict_of_all_timed_out(about: AllTimedOut, claim: Claim) -> Words:
+    n = len(claim.victims)
+    all_ranks = "The only rank" if n == 1 else "Both ranks" if n == _PAIR else f"All {n} ranks"
+    were = "was" if n == 1 else "were"
+    group = f"group {about.group}" if about.group.isdigit() else about.group or "the group"
     return Words(
-        f"All {len(claim.victims)} ranks that timed out were in the same call #{claim.seq} "
-        f"({claim.op or ''}) of {about.group or 'the group'}: no rank is at fault by these lines.",
+        f"{all_ranks} that timed out {were} in the same call #{claim.seq} "
+        f"({claim.op or ''}) of {group}: these lines blame no rank.",
         ("Sequence number, operation and sizes agree on all of them.",),
         (ranks_not_heard(claim.victims),),
         ("Check the ranks that print nothing; then links and GPUs with unhang doctor.",),

@@ -298,7 +298,21 @@ def _counters(events: Iterable[LogEvent]) -> dict[str, dict[int, Counters]]:
             op=fields.get("op", old.op),
             numel=_int(fields, "numel_in", old.numel),
         )
+    for rank, counters in list(groups[""].items()):
+        if (name := _only_group_of(counters, groups)) and rank not in groups[name]:
+            groups[name][rank] = groups[""].pop(rank)
     return groups
+
+
+def _only_group_of(counters: Counters, groups: Mapping[str, Mapping[int, Counters]]) -> str:
+    """The group of a rank that names none: the only one whose members timed out in this call."""
+    call = (counters.seq, counters.op, counters.numel)
+    found = [
+        name
+        for name, ranks in groups.items()
+        if name and call in {(c.seq, c.op, c.numel) for c in ranks.values()}
+    ]
+    return found[0] if len(found) == 1 and counters.seq >= 0 and counters.op else ""
 
 
 def _int(fields: Mapping[str, str], key: str, default: int) -> int:

@@ -7,6 +7,7 @@ here.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
@@ -26,6 +27,7 @@ from unhang.stacks.meaning import (
     meaning_of_frames,
 )
 from unhang.stacks.ownership import same_file, starts_a_thread, user_frame
+from unhang.stacks.roles import is_core
 from unhang.stacks.tree.gathering import has_moved, latest
 from unhang.wording import printable
 
@@ -48,6 +50,7 @@ loader or a process of its own hand in none: who hangs there hangs, however late
 _CERTAIN = frozenset({"stopped", "dead"})
 _HELD = frozenset({"stopped", "dead", "uninterruptible", "gil"})
 _STAYS = _CERTAIN | {"abort"}
+_ENDED = ("X", "Z")
 
 
 _WAKES_S = 10.0, 300.0
@@ -202,6 +205,11 @@ class RankLook(Struct, frozen=True):
         return self.meaning.kind in _CERTAIN
 
     @property
+    def gives_orders(self) -> bool:
+        """Whether it is an engine's core, for whose orders workers wait."""
+        return is_core(self.sample.command)
+
+    @property
     def says(self) -> str:
         """What it does and where, after "rank 5 is"."""
         if self.gone:
@@ -314,8 +322,22 @@ def _newest_ns(samples: Iterable[ProcessSample]) -> int:
     return max((max(sample.time_ns, sample.ended_ns) for sample in samples), default=0)
 
 
-def _look(looks: list[ProcessSample], newest_ns: int) -> RankLook:
+def _with_stack(looks: list[ProcessSample]) -> ProcessSample:
+    """The newest look at a process, with the newest stack that was taken of it while it lives.
+
+    A sampler that gets no stack under load takes nothing away from what was seen a moment before.
+    """
     last = looks[-1]
+    if last.gone or last.exit_status is not None or last.state in _ENDED:
+        return last
+    seen = [look for look in looks if look.tool != LAST_KNOWN and main_thread(look) is not None]
+    if not seen or seen[-1] is last:
+        return last
+    return dataclasses.replace(last, threads=seen[-1].threads, tool=seen[-1].tool, error="")
+
+
+def _look(looks: list[ProcessSample], newest_ns: int) -> RankLook:
+    last = _with_stack(looks)
     known = last.tool == LAST_KNOWN and last.time_ns > 0
     meaning, thread = meaning_of(last), main_thread(last)
     frames = thread.frames if thread else ()

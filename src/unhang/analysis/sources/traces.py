@@ -1,6 +1,6 @@
 """What call traces say: where each process was last heard of, and who fell silent first.
 
-A trace tells where, not why, so it never blames a rank by itself.
+A trace shows where, not why, so it never blames a rank by itself.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ import numpy as np
 from msgspec import Struct
 
 from unhang.analysis.state.columns import Floats
+from unhang.spans import distinct
 
 __all__ = ["Clocks", "set_clocks"]
 
@@ -42,7 +43,7 @@ def set_clocks(finished_ms: Floats, hosts: Sequence[str]) -> Clocks:
         hosts: Host of each rank, "" where unknown; ranks of one host have one clock.
     """
     n_ranks = len(hosts)
-    own = [np.unique(column) for column in finished_ms.T] if len(finished_ms) else []
+    own = [distinct(column) for column in finished_ms.T] if len(finished_ms) else []
     count = np.asarray([len(moments) for moments in own])
     if not len(count) or count.min() < _LEAST_ROUNDS:
         return Clocks(np.zeros(n_ranks), np.zeros(n_ranks), set=False)

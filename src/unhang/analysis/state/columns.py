@@ -12,11 +12,10 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Bools", "Floats", "Ints", "chunks", "distinct", "first_and_last"]
+__all__ = ["Bools", "Floats", "Ints", "chunks", "first_and_last"]
 
 _MAX_CELLS = 1 << 22
 _SPARSE = 8
-_FEW = 1 << 14
 
 Ints = npt.NDArray[np.integer]
 Bools = npt.NDArray[np.bool_]
@@ -39,15 +38,6 @@ def chunks(lengths: Ints, n_kinds: int) -> Iterator[tuple[int, int]]:
         rows += length
     if len(lengths):
         yield first, len(lengths)
-
-
-def distinct(values: Ints) -> Ints:
-    """The values that occur, ascending: `np.unique`, which imports numpy.ma when first called."""
-    if len(values) > _FEW:
-        return np.unique(values)
-    ordered = np.sort(values)
-    found: Ints = ordered[np.diff(ordered, prepend=ordered[:1] - 1) != 0]
-    return found
 
 
 def first_and_last(keys: Ints, rows: Ints, n_keys: int) -> tuple[Ints, Ints, Ints]:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct, field
 
-from unhang.analysis.state.columns import Bools, Ints, distinct
+from unhang.analysis.state.columns import Bools, Ints
 from unhang.analysis.state.completion import finished_rows, unproven_rows
 from unhang.analysis.state.ops import Names, names_of
 from unhang.analysis.state.recorders import (
@@ -27,6 +27,7 @@ from unhang.analysis.state.recorders import (
 from unhang.batches import Batches, find_batches
 from unhang.case import Case, Dump
 from unhang.model import Note
+from unhang.spans import distinct
 
 __all__ = ["Evidence", "Ranks", "gather"]
 

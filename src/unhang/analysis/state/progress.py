@@ -12,12 +12,13 @@ from enum import IntEnum
 import numpy as np
 from msgspec import Struct
 
-from unhang.analysis.state.columns import Bools, Ints, chunks, distinct, first_and_last
+from unhang.analysis.state.columns import Bools, Ints, chunks, first_and_last
 from unhang.analysis.state.completion import mixing
 from unhang.analysis.state.index import Evidence
 from unhang.analysis.state.recorders import flags_of
 from unhang.case import JOINED_BY_ENTRIES
 from unhang.model import DumpStatus
+from unhang.spans import distinct, union
 
 __all__ = ["NEVER", "Known", "Stage", "Standing", "stand"]
 
@@ -111,7 +112,7 @@ def stand(evidence: Evidence) -> Standing:
     """Find how far each rank has come in each channel."""
     keys, first, last, sync = _visible(evidence)
     counted_keys, counted, completed, exact = _counters(evidence)
-    every = np.union1d(keys, counted_keys)
+    every = union(keys, counted_keys)
     at, counted_at = np.searchsorted(every, keys), np.searchsorted(every, counted_keys)
     seq = evidence.case.calls.seq
 

@@ -18,12 +18,13 @@ from math import gcd
 
 import numpy as np
 
-from unhang.analysis.state.columns import Ints, distinct
+from unhang.analysis.state.columns import Ints
 from unhang.analysis.state.index import Evidence
 from unhang.analysis.state.progress import Standing
 from unhang.analysis.state.stale import behind_peers, failed_ranks
 from unhang.case import Case
 from unhang.model import DEFAULT_GROUP, Note
+from unhang.spans import distinct
 from unhang.wording import count_of
 
 __all__ = ["split_groups"]

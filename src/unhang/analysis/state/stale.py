@@ -23,9 +23,11 @@ from unhang.analysis.state.index import Evidence
 from unhang.analysis.state.progress import NEVER, Known, Standing
 from unhang.case import Dump
 from unhang.model import Note, State
-from unhang.spans import highest, lowest
+from unhang.spans import distinct, highest, lowest, union
 
-__all__ = ["Moment", "behind_peers", "failed_ranks", "made_ns", "same_moment"]
+__all__ = [
+    "Moment", "behind_peers", "failed_ranks", "made_ns", "newest_ns", "same_moment", "written_ns",
+]  # fmt: skip
 
 _ASKING_NS = 100_000_000
 """One dump asks the device about all of its calls within this time."""
@@ -68,7 +70,7 @@ def same_moment(evidence: Evidence, standing: Standing) -> Moment:
     )
     evidence, standing = _reopened(evidence, standing, least, failed)
     notes = notes or _failure_notes(reopened=bool(by_failure.any()))
-    outdated = np.unique(owner[behind[~by_failure]])
+    outdated = distinct(owner[behind[~by_failure]])
     if not len(outdated):
         return Moment(evidence, standing, outdated, notes)
     known = np.where(np.isin(owner, outdated), Known.UNKNOWN, standing.known)
@@ -91,6 +93,26 @@ def made_ns(evidence: Evidence) -> Ints:
         if dump.time_ns:
             made[dump.index] = dump.time_ns
     return made
+
+
+def newest_ns(evidence: Evidence) -> Ints:
+    """When the newest call of each dump was made; it was written no earlier."""
+    newest = np.zeros(max(len(evidence.case.dumps), 1), np.int64)
+    starts, stops = [d.start for d in evidence.dumps], [d.stop for d in evidence.dumps]
+    places = [dump.index for dump in evidence.dumps]
+    newest[places] = highest(evidence.case.calls.created_ns, starts, stops)
+    return newest
+
+
+def written_ns(evidence: Evidence) -> Ints:
+    """When the file of each dump was written; 0 where nobody knows, or clocks do not agree."""
+    written = np.zeros(max(len(evidence.case.dumps), 1), np.int64)
+    newest = newest_ns(evidence).tolist()
+    for dump in evidence.dumps:
+        if 0 < dump.written_ns < newest[dump.index]:
+            return np.zeros_like(written)
+        written[dump.index] = dump.written_ns if newest[dump.index] > 0 else 0
+    return written
 
 
 def _shows(dump: Dump) -> bool:
@@ -161,7 +183,7 @@ def _ended_in(evidence: Evidence, standing: Standing) -> tuple[Ints, Bools]:
     np.maximum.at(furthest, channel, standing.reach)
     gave_up_there = gave_up[owner] & (standing.last_row == last_row[owner])
     least = np.full(evidence.n_channels, NEVER)
-    for each in np.unique(channel[gave_up_there & (standing.reach == furthest[channel])]).tolist():
+    for each in distinct(channel[gave_up_there & (standing.reach == furthest[channel])]).tolist():
         gloo = not evidence.truthful[each % len(evidence.backends)]
         if gloo and not np.isin(evidence.members(each), evidence.owner).all():
             least[each] = furthest[each] - 1
@@ -194,7 +216,7 @@ def _reopened(
     ]
     reopened = np.concatenate(rows) if rows else np.zeros(0, np.int64)
     finished[reopened] = False
-    opened = np.union1d(evidence.open_rows, reopened)
+    opened = union(evidence.open_rows, reopened)
     last_sync = np.where(
         touched, np.minimum(standing.last_sync, least[channel]), standing.last_sync
     )

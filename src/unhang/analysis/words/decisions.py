@@ -16,9 +16,9 @@ WHY: Final[dict[Reason, str]] = {
     "moves": "what the others wait for is not stuck and may still arrive",
     "pauses": "it has been blocked for no longer than a pause may take",
     "idle": "its peers have always waited for it in this call: it may have no work",
-    "spins": "it repeats a few lines, and may do so for ever",
+    "spins": "it repeats a few lines, perhaps for ever",
     "wrong-calls": "the next run would make the same mismatched calls",
-    "deadlock": "the next run would lock in the same order of calls",
+    "deadlock": "the next run would deadlock in the same order of calls",
     "program-failed": "the program itself failed, and would fail again",
     "left-early": "a rank exited while its peers still made calls",
     "interrupted": "something outside the job ended it",
@@ -28,10 +28,11 @@ WHY: Final[dict[Reason, str]] = {
     "stopped": "it is stopped, and may only need to be continued",
     "ended": "find out why it ended",
     "transport": "all ranks are in the call: network, GPU or library blocks it",
-    "surroundings": "the environment of the job is wrong, and a restart does not change it",
+    "surroundings": "the job's environment is wrong, and a restart does not change it",
     "unsure": "the evidence is not enough to act on",
-    "not-reached": "ranks run there that others wait for, and nothing came of it",
-    "not-enough-evidence": "there is not enough evidence for a decision",
+    "not-reached": "ranks that others wait for run there, and it gave no evidence",
+    "not-enough-evidence": "not enough evidence to decide",
+    "comes-again": "it ended at the same line for the same reason each time",
 }
 """Why, after what to do and a colon."""
 
@@ -41,6 +42,7 @@ _WHAT: Final[dict[Action, str]] = {
     "restart": "Restart",
     "restart-without": "Restart without {who}",
     "look-first": "Inspect {who} first",
+    "stop": "Stop restarting the job",
 }
 
 

@@ -28,13 +28,13 @@ ONLY_TOLD = (
     "Not enough evidence: there are no dumps, stacks or logs, only what other commands found."
 )
 STRANGE = (
-    "Not enough evidence: nothing here was recognised as the log of a job: no rank, time stamp, "
-    "level or step, and no known message."
+    "Not enough evidence: nothing here looks like the log of a job: no rank, time stamp, level or "
+    "step, and no known message."
 )
 
 A_START = (
-    "Not enough evidence: no message here is the cause of a failure, and nothing tells that the "
-    "job got on after its start: no steps, rate, result or end."
+    "Not enough evidence: no message here is the cause of a failure, and nothing shows that the "
+    "job made progress after its start: no steps, rate, result or end."
 )
 
 
@@ -46,15 +46,15 @@ def lost(note: Note) -> str:
 def quiet_logs(events: Sequence[LogEvent]) -> str:
     """What it means that logs show no cause."""
     if events:
-        return "The logs hold known messages, and none of them is the cause of a failure."
-    return "The logs hold no message that a rule knows, and no line that marks itself as an error."
+        return "The logs contain known messages, and none of them is the cause of a failure."
+    return "The logs contain no message that a rule knows, and no line marked as an error."
 
 
 def silent_traces(first: Claim) -> str:
     """The first of those that fell silent, as the verdict."""
     summary = all_words_of(first).summary
     is_traced = isinstance(first.about, LastHeard)
-    return f"{summary} A trace tells where, not why." if is_traced else ""
+    return f"{summary} A trace shows where, not why." if is_traced else ""
 
 
 def quiet_traces(lives: Lives) -> str:
@@ -62,13 +62,13 @@ def quiet_traces(lives: Lives) -> str:
     first = lives.heard[0].call
     if len(lives.heard) == 1 and first.open_calls:
         who = f"Rank {first.rank}" if first.rank >= 0 else f"Process {first.pid}"
-        return f"{who} {last_call(first)} last; alone it does not tell whether it hangs there."
+        return f"{who} {last_call(first)} last; one trace does not show whether it hangs there."
     ranks = sorted(heard.call.rank for heard in lives.heard if heard.call.rank >= 0)
     number = count_of(len(lives.heard), "process", "processes")
     quiet = "No process fell silent before the others"
     quiet = f"{quiet} ({f'ranks {fold_ranks(ranks)}' if ranks else number})"
     if any(heard.call.open_calls for heard in lives.heard):
-        return f"{quiet}; calls are open, and traces do not tell whether all of them hang."
+        return f"{quiet}; calls are open, and traces do not show whether all of them hang."
     return f"{quiet}, and every traced call has ended."
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from unhang.case import ORIGIN_UNHANG
 from unhang.ingest.columns.decoded import Decoded, Status
 from unhang.ingest.columns.dictionaries import Dictionaries
+from unhang.spans import distinct
 
 __all__ = ["refuse_impossible"]
 
@@ -41,5 +42,5 @@ def _shows_all(decoded: Decoded) -> bool:
 
 def _by_nccl(decoded: Decoded, shared: Dictionaries) -> bool:
     """Others count what they do not record: Gloo its exchanges, torch's hook captured calls."""
-    names, used = list(shared.names), np.unique(decoded.column("name")).tolist()
+    names, used = list(shared.names), distinct(decoded.column("name")).tolist()
     return {names[number].rpartition(":")[0] for number in used} == {"nccl"}

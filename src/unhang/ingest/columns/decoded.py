@@ -17,6 +17,7 @@ import numpy.typing as npt
 from unhang import spans
 from unhang.case import CALL_DTYPES, Window
 from unhang.model import Frame
+from unhang.spans import distinct
 
 __all__ = [
     "ROW_DTYPES",
@@ -169,7 +170,7 @@ class Decoded:
             return {local: group for group, local in sorted(self.used) if local >= 0}
         own = (self.column("origin") == 0) & (self.column("pg_id") >= 0)
         local = self.column("pg_id")[own].astype(np.int64)
-        pairs = np.unique(local << 32 | self.column("pg")[own])
+        pairs = distinct(local << 32 | self.column("pg")[own])
         return {int(pair) >> 32: int(pair) & 0xFFFFFFFF for pair in pairs}
 
 

@@ -7,12 +7,11 @@ backend that tells it of no end it retires each call as soon as it is issued.
 
 from __future__ import annotations
 
-import numpy as np
-
 from unhang.case import AT_ISSUE, BY_HOOK, ORIGIN_UNHANG
 from unhang.ingest.columns.decoded import Decoded
 from unhang.ingest.columns.dictionaries import Dictionaries
 from unhang.model import State
+from unhang.spans import distinct
 
 __all__ = ["mark_of"]
 
@@ -32,6 +31,6 @@ def mark_of(decoded: Decoded, shared: Dictionaries) -> str:
     if not len(retired) or not retired.all() or not (state == State.SCHEDULED).all():
         return ""
     names = list(shared.names)
-    backends = {names[number].rpartition(":")[0] for number in np.unique(named).tolist()}
+    backends = {names[number].rpartition(":")[0] for number in distinct(named).tolist()}
     counted = any(status.enqueued >= 0 and status.completed < 0 for status in decoded.statuses)
     return AT_ISSUE if counted and "" not in backends and not backends & _RECORDS_ITSELF else ""

@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-import numpy as np
-
 from unhang.ingest.columns.decoded import Declared, Decoded
 from unhang.ingest.columns.dictionaries import Dictionaries
 from unhang.model import DEFAULT_GROUP
+from unhang.spans import distinct
 from unhang.wording import fold_ranks
 
 __all__ = ["name_by_members"]
@@ -40,7 +39,7 @@ def name_by_members(decoded: Decoded, config: object, shared: Dictionaries) -> N
         return
     column = decoded.column("pg")
     pairs = list(shared.groups)
-    for number in np.unique(column).tolist():
+    for number in distinct(column).tolist():
         group = named.get(pairs[number][0])
         if group is not None and not pairs[number][1]:
             column[column == number] = shared.groups[group.name, group.description]

@@ -16,6 +16,7 @@ import numpy as np
 from unhang.batches import Batches
 from unhang.case import Calls, Dump
 from unhang.ingest.columns.decoded import Column
+from unhang.spans import distinct
 
 __all__ = ["counted_apart", "renumbered"]
 
@@ -46,7 +47,7 @@ def renumbered(calls: Calls, dumps: Sequence[Dump], batches: Batches) -> Calls:
     rows = np.flatnonzero(old[calls.dump] & (calls.seq >= 0))
     lane = calls.dump[rows].astype(np.int64) * (int(calls.group.max(initial=0)) + 2)
     lane += calls.group[rows] + 1
-    mixed = np.isin(calls.group[rows], np.unique(calls.group[rows[batches.p2p[rows]]]))
+    mixed = np.isin(calls.group[rows], distinct(calls.group[rows[batches.p2p[rows]]]))
     rows, lane = rows[mixed], lane[mixed]
     if not len(rows):
         return calls

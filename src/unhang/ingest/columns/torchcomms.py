@@ -13,6 +13,7 @@ import numpy as np
 from unhang.case import BY_TORCHCOMMS
 from unhang.ingest.columns.decoded import ROW_DTYPES, Decoded
 from unhang.ingest.columns.dictionaries import Dictionaries
+from unhang.spans import distinct
 
 __all__ = ["is_torchcomms", "repair"]
 
@@ -29,7 +30,7 @@ def is_torchcomms(decoded: Decoded, shared: Dictionaries) -> bool:
     if (decoded.column("timeout_ms") != _TIMEOUT_MS).any():
         return False
     counts_everything = bool((np.diff(decoded.column("seq")) > 0).all())
-    several_groups = len(np.unique(decoded.column("pg"))) > 1
+    several_groups = len(distinct(decoded.column("pg"))) > 1
     as_recorded = bool((decoded.column("seq") == decoded.column("record_id")).all())
     shown = several_groups or as_recorded or bool(_p2p_rows(decoded, shared).any())
     return counts_everything and shown
@@ -41,7 +42,7 @@ def repair(decoded: Decoded, shared: Dictionaries) -> None:
     p2p = _p2p_rows(decoded, shared)
     seq = np.full(decoded.count, -1, np.int64)
     if columns["record_id"][0] == 0:
-        for group in np.unique(columns["pg"]):
+        for group in distinct(columns["pg"]):
             rows = np.flatnonzero((columns["pg"] == group) & ~p2p)
             seq[rows] = np.arange(1, len(rows) + 1)
         decoded.remarks.append(

@@ -71,6 +71,7 @@ class Mark:
         told_size: The number of ranks by the same word; 0 where nothing says.
         rendezvous: Where it meets its peers ("node01:29500", a file), or "" before it does.
         leftover_s: For how long that file had been there when the run began; 0 where it was not.
+        earlier: How many attempts of torchrun have met at that store before.
         backend: What the backends of its groups call themselves, with commas.
         hooked: Those of them for which a hook of torch's records (torch 2.15): its worker server
             knows their recorders by name.
@@ -123,10 +124,11 @@ class Mark:
     told_size: int = 0
     rendezvous: str = ""
     leftover_s: int = 0
+    earlier: int = 0
 
 
 _INTS: Final = frozenset({"pid", "start_ticks", "uid", "attempt", "groups", "armed_ns",
-                          "updated_ns", "told_size", "leftover_s"})  # fmt: skip
+                          "updated_ns", "told_size", "leftover_s", "earlier"})  # fmt: skip
 _NUMBERS: Final = Numbers()
 _MAYBE_INTS: Final = frozenset({"rank", "world_size", "local_rank", "env_rank"})
 

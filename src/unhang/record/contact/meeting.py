@@ -6,14 +6,17 @@ Ranks that never meet mostly disagree about one of the three. Nothing else of th
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
+from unhang.record.contact.heartbeat import bytes_of
 from unhang.telltale import without_secrets
 
 __all__ = ["Meeting", "RpcWorker", "told_by", "told_rpc"]
 
+_MOST_COMMAND = 1 << 16
 _RPC_POSITIONS = ("name", "backend", "rank", "world_size", "rpc_backend_options")
 _RPC_THREADS = 16
 """Torch's own number of threads that serve other workers, where none is given."""
@@ -27,12 +30,15 @@ class Meeting(NamedTuple):
     Attributes:
         leftover_s: Where they meet at a file: for how long it had been there, with something in it,
             when the run began; 0 where it was not.
+        earlier: How many attempts of torchrun have met at this place before, and left their
+            addresses there; 0 where each has a store of its own.
     """
 
     rank: int = -1
     size: int = 0
     place: str = ""
     leftover_s: int = 0
+    earlier: int = 0
 
 
 def told_by(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Meeting:
@@ -49,7 +55,32 @@ def told_by(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Meeting:
         if given.get("store") is not None
         else _place(parts.scheme, parts.netloc, parts.path),
         leftover_s=_leftover_s(parts.path) if parts.scheme == "file" else 0,
+        earlier=_earlier() if parts.scheme == "env" and given.get("store") is None else 0,
     )
+
+
+def _earlier() -> int:
+    """How often torchrun has restarted the job, where one store of its own serves all attempts.
+
+    That is so by its default, the static rendezvous; all others make a store an attempt. Only its
+    command line tells which it is.
+    """
+    told = os.environ.get("TORCHELASTIC_RESTART_COUNT", "")
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True" or not told.isdecimal():
+        return 0
+    command = bytes_of(f"/proc/{os.getppid()}/cmdline", _MOST_COMMAND)
+    return int(told) if _is_static(command.decode("utf-8", "replace").split("\0")) else 0
+
+
+def _is_static(words: list[str]) -> bool:
+    """Whether a command line is torchrun's with its static rendezvous."""
+    if not any(word.endswith(("torchrun", "torch.distributed.run")) for word in words):
+        return False
+    options = " ".join(word.replace("_", "-") for word in words if word[:2] == "--")
+    values = re.findall(r"--rdzv[-_]backend[= ](\S+)", " ".join(words))
+    values += [os.environ.get("PET_RDZV_BACKEND", "static")]
+    alone = "--standalone" in options or "PET_STANDALONE" in os.environ
+    return values[0] == "static" and not alone
 
 
 def _leftover_s(path: str) -> int:

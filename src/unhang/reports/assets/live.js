@@ -11,7 +11,7 @@ function row(rank) {
   const state = !rank.alive ? "ended" : rank.waiting ? "in a call" : rank.waiting === null ? "" : "away";
   line.append(cell(rank.rank), cell(rank.pid), cell(state, rank.alive ? "" : "failed"), cell(rank.finished.toLocaleString()),
     cell(rank.per_s === null ? "" : rank.per_s), cell(rank.behind ? `${rank.behind} behind` : ""),
-    cell(rank.late === null ? "" : `${rank.late} %`, rank.late >= 50 ? "open" : ""), cell(rank.step === null ? "" : rank.step), cell(rank.quiet_s === null ? "" : `${rank.quiet_s} s`), cell(rank.where.split("/").slice(-2).join("/")));
+    cell(rank.late === null ? "" : `${rank.late} %`, rank.late >= 50 ? "open" : ""), cell(rank.step === null ? "" : rank.step), cell(rank.quiet_s !== null ? `${rank.quiet_s} s` : rank.still_s >= 1 ? `over ${rank.still_s} s` : ""), cell(rank.where.split("/").slice(-2).join("/")));
   return line;
 }
 function group(each) {
@@ -32,6 +32,20 @@ function table(names, lines) {
   made.append(top, ...lines);
   return made;
 }
+// Title and icon say what a tab that lies behind others has to say: how the job stands.
+const COLOUR = {live: "1a6b33", lost: "57606a", problem: "b4232a", slow: "7a5200", insufficient: "7a5200", healthy: "1a6b33"};
+const GLYPH = {live: "▶", lost: "?", problem: "!", slow: "~", insufficient: "?", healthy: "✓"};
+let latest = null, shown = "";
+function face(kind, words) {
+  if (shown !== kind) byId("icon").href = `data:image/svg+xml,${encodeURIComponent(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16"><circle cx="8" cy="8" r="8" fill="#${COLOUR[kind] || COLOUR.lost}"/><text x="8" y="12" font-size="11" font-family="sans-serif" font-weight="700" text-anchor="middle" fill="#fff">${GLYPH[kind] || "?"}</text></svg>`)}`;
+  shown = kind;
+  document.title = words;
+}
+function faceOf(jobs) {
+  if (latest) return face(latest.status, `${GLYPH[latest.status] || ""} ${latest.status}: ${latest.summary}`);
+  const names = jobs.map((job) => job.job || "without a name").join(", ");
+  face(jobs.length ? "live" : "lost", jobs.length ? `▶ ${names}: live, unhang` : "unhang: live");
+}
 const events = new EventSource("/live/events");
 events.addEventListener("look", (event) => {
   const jobs = JSON.parse(event.data);
@@ -43,6 +57,7 @@ events.addEventListener("look", (event) => {
     return part;
   }));
   byId("none").hidden = jobs.length > 0;
+  faceOf(jobs);
 });
 events.addEventListener("verdict", (event) => {
   const told = JSON.parse(event.data), link = document.createElement("a"), line = document.createElement("h2"), status = document.createElement("span");
@@ -55,9 +70,14 @@ events.addEventListener("verdict", (event) => {
   byId(line.id)?.remove();
   byId("verdicts").prepend(line);
   byId("promise").hidden = true;
+  latest = told;
+  faceOf([]);
 });
 events.onopen = () => { byId("line").textContent = "connected: a look every second"; };
-events.onerror = () => { byId("line").textContent = "no connection"; };
+events.onerror = () => {
+  byId("line").textContent = "no connection";
+  if (!latest) face("lost", "unhang: no connection");
+};
 for (const what of ["dump", "stacks"]) {
   const button = byId(what), said = byId(what === "dump" ? "said" : "stacks-said");
   button.addEventListener("click", async () => {

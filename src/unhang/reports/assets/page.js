@@ -88,6 +88,8 @@ function words(entry) {
   return [`rank ${entry.rank}`, entry.status, entry.head || entry.detail, short(lineOf.get(entry.rank) || ""), entry.host]
     .filter(Boolean).join(", ");
 }
+const FEW_RANKS = 16;  // so many have a line each, with what they do
+const said = (entry) => words(entry).replace(/^rank \d+, /, "");
 function teamsBy(axis) {
   const entries = F.report.ranks;
   if (axis.startsWith("team:")) {
@@ -112,8 +114,9 @@ function teamsBy(axis) {
 function drawMap() {
   const map = byId("map"), entries = new Map(F.report.ranks.map((entry) => [entry.rank, entry]));
   map.replaceChildren();
-  map.className = "wide " + (entries.size <= 128 ? "" : entries.size <= 2048 ? "mid" : "tiny");
-  const front = (F.report.ranks.find((entry) => entry.status === "culprit") || F.report.ranks[0]).rank;  // where Tab leads first
+  map.className = "wide " + (entries.size <= FEW_RANKS ? "few" : entries.size <= 128 ? "" : entries.size <= 2048 ? "mid" : "tiny");
+  const blamed = F.report.findings.length ? F.report.findings[0].culprits : [];  // where Tab leads first
+  const front = [...blamed.filter((rank) => entries.has(rank)), ...F.report.ranks.filter((entry) => entry.status === "culprit").map((entry) => entry.rank), F.report.ranks[0].rank][0];
   for (const [name, ranks] of teamsBy(byId("axis").value)) {
     const team = el("div", {class: "team", role: "group", "aria-label": name}, el("span", {class: "name", "aria-hidden": "true"}, name));
     for (const rank of ranks) {
@@ -122,11 +125,12 @@ function drawMap() {
       const cell = el("div", {
         class: `cell s-${entry.status}`, role: "option", "aria-selected": "false", tabindex: rank === front ? "0" : "-1",
         "aria-label": words(entry), "data-rank": rank,
-      }, entries.size <= 128 ? `${glyph} ${rank}` : glyph);
+      }, entries.size <= 128 ? `${glyph} ${rank}` : glyph, entries.size <= FEW_RANKS ? el("span", {class: "says"}, said(entry)) : null);
       team.append(belongs(cell, [rank]));
     }
     map.append(team);
   }
+  if (byId("moment")) drawMoment();
   const cell = map.querySelector("[tabindex='0']");
   if (cell) map.scrollTop = cell.offsetTop - map.offsetTop - map.clientHeight / 2;
   show();
@@ -160,12 +164,56 @@ function moveInMap(event) {
   cells[next].tabIndex = 0;
   cells[next].focus();
 }
-function drawLegend() {
+function drawLegend(statuses, names) {
   const counts = new Map();
-  for (const entry of F.report.ranks) counts.set(entry.status, (counts.get(entry.status) || 0) + 1);
-  for (const [status, count] of counts) {
-    byId("legend").append(el("span", {class: `cell s-${status}`, "aria-hidden": "true"}, GLYPH[status] || "?"), el("span", {}, `${status} ${count.toLocaleString()}`));
+  for (const status of statuses) counts.set(status, (counts.get(status) || 0) + 1);
+  byId("legend").replaceChildren(...[...counts].flatMap(([status, count]) => [
+    el("span", {class: `cell s-${status}`, "aria-hidden": "true"}, GLYPH[status] || "?"), el("span", {}, `${names[status] || status} ${count.toLocaleString()}`)]));
+}
+
+// ------------------------------------------------------------------ replay: the map at earlier moments
+
+const THEN = {".": "ok", c: "idle", w: "waiting", "?": "unknown"};
+const THEN_WORDS = {ok: "in its own code", idle: "in a call", waiting: "in a call that never ends", unknown: "not known"};
+const order = new Map(F.report.ranks.map((entry, at) => [entry.rank, at]));
+function statusAt(entry, moment) {
+  return moment >= F.replay.since.length ? entry.status : THEN[F.replay.states[moment][order.get(entry.rank)]] || "unknown";
+}
+function drawMoment() {
+  const moment = Number(byId("moment").value), past = moment < F.replay.since.length;
+  const statuses = F.report.ranks.map((entry) => statusAt(entry, moment)), names = past ? THEN_WORDS : {};
+  for (const cell of byId("map").querySelectorAll("[role=option]")) {
+    const entry = F.report.ranks[order.get(Number(cell.dataset.rank))];
+    if (!entry) continue;
+    const status = statuses[order.get(entry.rank)];
+    cell.className = `cell s-${status}${past && entry.status === "culprit" ? " then" : ""}${cell.classList.contains("off") ? " off" : ""}`;
+    cell.firstChild.textContent = `${GLYPH[status] || "?"}${cell.firstChild.textContent.slice(1)}`;
+    cell.setAttribute("aria-label", past ? `rank ${entry.rank}, ${names[status]}` : words(entry));
+    if (cell.children.length) cell.children[0].textContent = past ? names[status] : said(entry);
+    cell.removeAttribute("title");
   }
+  drawLegend(statuses, names);
+  const since = past ? F.replay.since[moment] : 0, told = past ? (since ? `${span(-since)} before the last event` : "at the last event") : "now: the verdict";
+  byId("when").textContent = told;
+  byId("moment").setAttribute("aria-valuetext", `${told}: ${[...byId("legend").querySelectorAll("span:not(.cell)")].map((each) => each.textContent).join(", ")}`);
+}
+const span = (ms) => (ms >= 60000 ? `${(ms / 60000).toFixed(1)} min` : ms >= 1000 ? `${(ms / 1000).toFixed(1)} s` : `${ms.toPrecision(3)} ms`);
+let playing = 0;
+function play() {
+  const slider = byId("moment");
+  clearInterval(playing);
+  slider.value = "0";
+  drawMoment();
+  playing = setInterval(() => {
+    slider.value = String(Number(slider.value) + 1);
+    drawMoment();
+    if (slider.value === slider.max) clearInterval(playing);
+  }, 400);
+}
+function beginReplay() {
+  byId("moment").addEventListener("input", () => { clearInterval(playing); drawMoment(); });
+  byId("play").addEventListener("click", play);
+  addEventListener("beforeprint", () => { clearInterval(playing); byId("moment").value = byId("moment").max; drawMoment(); });
 }
 
 // ------------------------------------------------------------------ who waits for whom
@@ -175,8 +223,10 @@ const pen = document.createElement("canvas").getContext("2d");
 pen.font = "12px system-ui, sans-serif";  // as `svg text` in the style
 const widthOf = (text) => pen.measureText(text).width;
 function fitted(text, width) {
+  // The end of a name in brackets is what tells groups apart.
+  const tail = (/ \((?!every)[^()]*\)$/.exec(text) || [""])[0], head = text.slice(0, text.length - tail.length);
   let short = text;
-  for (let most = text.length; widthOf(short) > width; most -= 1) short = cut(text, most);
+  for (let most = head.length; most > 0 && widthOf(short) > width; most -= 1) short = cut(head, most) + tail;
   return short;
 }
 function roundOf(nodes, links) {
@@ -247,7 +297,7 @@ function drawWaits(shown) {
   const second = (node) => (node.kind === "call" ? `${unfold(node.ranks).length.toLocaleString()} inside${node.place ? ", " + node.place.split("/").pop() : ""}` : `${GLYPH[node.status] || ""} ${node.status}`);
   const lines = (node) => {
     const at = node.kind === "call" ? node.label.indexOf(" of ") : -1;
-    return [...(at > 0 ? [node.label.slice(0, at), node.label.slice(at + 1)] : [node.label]), second(node)];
+    return [...(at > 0 ? [node.label.slice(0, at), node.group || node.label.slice(at + 1)] : [node.label]), second(node)];
   };
   const texts = NODES.flatMap((node) => lines(node).map((text) => text.slice(0, 80)));
   BOX.w = Math.min(shown.length < F.nodes.length ? BOX.least : BOX.most, Math.max(BOX.least, ...texts.map((text) => widthOf(text) + BOX.margin)));
@@ -276,7 +326,7 @@ function drawWaits(shown) {
 
 // ------------------------------------------------------------------ calls side by side, or in time
 
-const FEW = 14;
+const FEW = 14, ON_PAPER = 5;  // as the style has it
 function drawCalls(everything) {
   const table = el("table", {class: "calls"}), head = el("tr", {}, el("th", {scope: "col"}, "call"));
   for (const lane of F.lanes) {
@@ -301,6 +351,7 @@ function drawCalls(everything) {
     body.append(row);
   }
   table.append(el("thead", {}, head), body);
+  if (F.lanes.length > ON_PAPER) table.append(el("caption", {class: "paper"}, `${F.lanes.length - ON_PAPER} more columns are on the page.`));
   byId("calls").replaceChildren(table);
   byId("all-calls").hidden = to - from >= last;
   show();
@@ -372,6 +423,8 @@ function drawHeat() {
 // ------------------------------------------------------------------ the order of drawing
 
 function beginMap() {
+  const skip = document.querySelector(".skip");
+  if (skip) skip.addEventListener("click", () => { const cell = byId("map").querySelector("[tabindex='0']"); if (cell) cell.focus(); });
   const map = byId("map");
   map.addEventListener("click", (event) => { const cell = event.target.closest("[role=option]"); if (cell) choose([Number(cell.dataset.rank)]); });
   map.addEventListener("keydown", moveInMap);
@@ -380,7 +433,8 @@ function beginMap() {
   byId("clear").addEventListener("click", () => { chosen.clear(); show(); });
   document.addEventListener("keydown", (event) => { if (event.key === "Escape" && chosen.size) { chosen.clear(); show(); } });
   byId("find").addEventListener("input", (event) => find(event.target.value));
-  drawLegend();
+  drawLegend(F.report.ranks.map((entry) => entry.status), {});
+  if (byId("moment")) beginReplay();
   drawMap();
   byId("about").textContent = "Point at a rank, or move to it with the arrow keys, to read what it does. Choose ranks to see these alone.";
   const asked = /^#rank=([\d,:-]+)$/.exec(location.hash);

@@ -154,8 +154,8 @@ def _basis(finding: Finding | None, report: Report) -> Iterator[str]:
     job = report.job
     if job.world_size:
         dumped = bool(job.format_versions or job.calls)
-        how = "left a dump" if dumped else "were seen"
         seen = job.ranks_seen - job.ranks_by_last_calls
+        how = "left a dump" if dumped else "was seen" if seen == 1 else "were seen"
         yield f"{seen:,} of {count_of(job.world_size, 'rank')} {how}{by_last_calls(job)}"
 
 

@@ -201,7 +201,7 @@ def site_words(site: Site) -> str:
         return where
     left = printable(site.after, _MAX_WORD)
     they = "it is" if len(site.ranks) == 1 else "they are"
-    return f"last seen leaving {left} {where}; where {they} now is not in the dumps"
+    return f"last seen leaving {left} {where}; the dumps do not show where {they} now"
 
 
 def short_path(path: str, parts: int = 2) -> str:

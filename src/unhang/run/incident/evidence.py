@@ -216,17 +216,16 @@ class Collector:
             for sample in looks.samples
             if sample.pid not in ended
         ]
-        ranks = {sample.rank: sample for sample in self._samples if sample.rank >= 0}
         for rank in self._alive():
-            sample = ranks.get(rank.member.rank)
-            if sample is None:
+            looked = [each for each in self._samples if each.rank == rank.member.rank]
+            if not looked:
                 rank.missing["stacks"] = "the process was not found"
                 continue
-            rank.state = sample.state
-            if any(thread.frames for thread in sample.threads):
+            rank.state = looked[-1].state
+            if any(thread.frames for look in looked for thread in look.threads):
                 rank.came["stacks"] = name
             else:
-                rank.missing["stacks"] = sample.error or "none of its threads runs any code"
+                rank.missing["stacks"] = looked[-1].error or "none of its threads runs any code"
         for rank in self.ranks:
             self._samples += [] if "stacks" in rank.came else last_words(rank)
         self._samples = [

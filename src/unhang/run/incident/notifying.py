@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
 from unhang.errors import UsageError
 from unhang.incoming import overlaid, value_of
@@ -35,6 +35,10 @@ SCHEMA: Final = "unhang.notice/1"
 FORMS: Final = ("slack", "pagerduty", "alertmanager", "json")
 KEY: Final = "routing_key"
 KEY_VARIABLE: Final = "PAGERDUTY_ROUTING_KEY"
+LINK_VARIABLE: Final = "UNHANG_NOTIFY_LINK"
+"""Where a case can be seen: a URL in which {case} and {job} are replaced."""
+HOSTS_VARIABLE: Final = "UNHANG_NOTIFY_HOSTS"
+"""Set to 1: hosts are named as they are."""
 TRIES, FIRST_PAUSE_S, ANSWER_S, COMMAND_S = 4, 1.0, 10.0, 60.0
 TARGET_S: Final = 40.0
 """So long tries of one target begin: the next target waits for it."""
@@ -204,7 +208,7 @@ def payload_of(
         before: Labels of the alert about the same hang that is open.
     """
     if target.form == "slack":
-        return {"text": _lines(notice)}
+        return {"text": _lines(notice)[:_MOST_TEXT]}
     if target.form == "pagerduty":
         return _pagerduty(target.key, notice)
     if target.form == "alertmanager":
@@ -212,15 +216,21 @@ def payload_of(
     return dict(notice)
 
 
+_MOST_TEXT: Final = 4000
+"""Slack's advice for a text."""
+
+
 def _lines(notice: Mapping[str, Any]) -> str:
     """A few lines for people; Slack reads &, < and > as its own."""
-    lines = [f"unhang: job {notice['job']}: {notice['text']}", notice["summary"]]
+    on = f" on {notice['host']}" if notice["host"] else ""
+    lines = [f"unhang: job {notice['job']}{on}: {notice['text']}", notice["summary"]]
     if notice["where"]:
         code = f": {notice['source']}" if notice["source"] else ""
         lines.append(f"at {notice['where']}{code}")
     lines += [line for line in (notice["before"], notice["run"]) if line]
     if notice["decision"] and notice["event"] == "verdict":
         lines.append(f"{notice['decision']} ({notice['confidence']} confidence, {notice['code']})")
+    lines.append(notice["link"])
     text = "\n".join(line for line in lines if line)
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
@@ -233,13 +243,19 @@ def _pagerduty(key: str, notice: Mapping[str, Any]) -> dict[str, Any]:
         "dedup_key": f"unhang/{notice['job']}/{notice['incident']}"[:255],
     }
     if notice["event"] == "verdict":
+        value["client"] = "unhang"
         value["payload"] = {
             "summary": (notice["summary"] or notice["text"])[:1024],
-            "source": notice["job"],
+            "source": notice["host"] or notice["job"] or "unhang",
             "severity": _severity(notice),
+            "timestamp": _stamp(notice["time_s"]),
+            "group": notice["job"],
             "class": notice["code"],
             "custom_details": dict(notice),
         }
+        if notice["link"]:
+            value |= {"client_url": notice["link"]}
+            value["links"] = [{"href": notice["link"], "text": f"case {notice['case']}"}]
     return value
 
 
@@ -250,7 +266,7 @@ def labels_of(notice: Mapping[str, Any]) -> dict[str, str]:
 
 
 _LABELS: Final = ("job", "incident", "confidence", "action")
-_ANNOTATIONS: Final = ("summary", "text", "where", "decision", "code", "case")
+_ANNOTATIONS: Final = ("summary", "text", "where", "host", "decision", "code", "case")
 
 
 def _alerts(notice: Mapping[str, Any], before: Mapping[str, str]) -> list[dict[str, Any]]:
@@ -273,7 +289,8 @@ def _alert(
     notice: Mapping[str, Any], labels: Mapping[str, str], times: Mapping[str, str]
 ) -> dict[str, Any]:
     told = {name: str(notice[name]) for name in _ANNOTATIONS if notice[name]}
-    return {"labels": dict(labels), "annotations": told, **times}
+    link = {"generatorURL": notice["link"]} if notice["link"] else {}
+    return {"labels": dict(labels), "annotations": told, **link, **times}
 
 
 def _stamp(time_s: float) -> str:
@@ -294,7 +311,10 @@ def _notice(order: Mapping[str, Any]) -> dict[str, Any]:
     except (OSError, ValueError):
         report = {}
     told = {"job": order["job"], "text": order["text"], "name": case.name if case else ""}
-    clean = Redactor().value({"report": report, **told})
+    redactor = Redactor()
+    if os.environ.get(HOSTS_VARIABLE) == "1":
+        redactor.keep(each.get("host", "") for each in report.get("ranks", ()))
+    clean = redactor.value({"report": report, **told})
     report = clean["report"]
     first: Mapping[str, Any] = next(iter(report.get("findings", ())), {})
     site = next((s for s in first.get("sites", ()) if s["role"] == "culprit"), None)
@@ -312,6 +332,8 @@ def _notice(order: Mapping[str, Any]) -> dict[str, Any]:
         "code": first.get("code", ""),
         "confidence": first.get("confidence", ""),
         "culprits": first.get("culprits", []),
+        "host": _hosts(report, first),
+        "link": _link(clean["name"], clean["job"]),
         "where": f"{site['file'].rpartition('/')[2]}:{site['line']}" if site else "",
         "source": _line_of(site),
         "before": _before(report.get("before") or {}),
@@ -319,6 +341,23 @@ def _notice(order: Mapping[str, Any]) -> dict[str, Any]:
         "action": decision.get("action", ""),
         "decision": decision.get("text", ""),
     }
+
+
+def _hosts(report: Mapping[str, Any], first: Mapping[str, Any]) -> str:
+    """The hosts of the culprits, some of them."""
+    blamed = set(first.get("culprits", ()))
+    hosts = (each.get("host", "") for each in report.get("ranks", ()) if each["rank"] in blamed)
+    return ", ".join(sorted(set(hosts) - {""})[:_MOST_HOSTS])
+
+
+_MOST_HOSTS: Final = 4
+
+
+def _link(case: str, job: str) -> str:
+    """Where the case can be seen, if the environment tells: http or https, else nothing."""
+    url = os.environ.get(LINK_VARIABLE, "")
+    made = url.replace("{case}", quote(case, safe="")).replace("{job}", quote(job, safe=""))
+    return made if re.match("https?://", made) else ""
 
 
 def _line_of(site: Mapping[str, Any] | None) -> str:

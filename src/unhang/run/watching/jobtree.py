@@ -11,13 +11,14 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
-from unhang.collect.processes import ProcessTable, read_processes
+from unhang.collect.processes import ProcessTable, read_process, read_processes
 from unhang.collect.ranks import is_launcher
 from unhang.record.contact.marks import start_ticks, stat_words
 
 __all__ = ["JobTree", "starter_below"]
 
 GRACE_S = 10.0
+_DEAD = ("Z", "X")
 
 
 class JobTree:
@@ -52,6 +53,19 @@ class JobTree:
             return
         _send(launcher, signal.SIGSTOP)
         self._held.append(launcher)
+
+    def beside(self, rank: int, ranks: Iterable[int]) -> list[int] | None:
+        """The other ranks of a rank's launcher; None where none that starts ranks has started it.
+
+        Args:
+            rank: The process that has ended.
+            ranks: The processes of all ranks.
+        """
+        pid = self._parents.get(rank, 0)
+        launcher = read_process(pid) if pid else None
+        if launcher is None or launcher.state in _DEAD or not is_launcher(launcher):
+            return None
+        return [each for each in ranks if each != rank and self._parents.get(each) == pid]
 
     def _is_below(self, pid: int) -> bool:
         """Whether a process is the command or descends from it; in haste, so without a table."""

@@ -38,6 +38,7 @@ class RankNow:
             made from C++; None where there was none.
         late: In how many of the last looks others of one of its groups waited for it, in percent;
             None before there were enough.
+        still_s: Where `quiet_s` tells nothing: for so long at least no look saw a call end.
     """
 
     rank: int
@@ -52,6 +53,7 @@ class RankNow:
     quiet_s: float | None
     step: int | None
     late: int | None = None
+    still_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +100,7 @@ class Looker:
     _seen: dict[tuple[str, object], list[tuple[float, int]]] = field(default_factory=dict)
     _late: dict[tuple[str, int], deque[bool]] = field(default_factory=dict)
     _moves: dict[tuple[str, int], tuple[int, float | None]] = field(default_factory=dict)
+    _first: dict[tuple[str, int], float] = field(default_factory=dict)
 
     def look(self, now_s: float | None = None) -> list[JobNow]:
         """All jobs of this user that run here now, or lately did."""
@@ -138,6 +141,7 @@ class Looker:
                 quiet_s=_quiet(beat, now, self._moved(name, mark.pid, done[mark.pid], now)),
                 step=beat.step if beat else None,
                 late=self._lateness(name, mark.pid, awaited=mark.rank in awaited),
+                still_s=round(now - self._first.setdefault((name, mark.pid), now), 1),
             )
             for mark, beat in own
         ]

@@ -21,7 +21,7 @@ MOST_RANKS = 4_096
 
 _CALL = (
     r"(?P<function>[^\s()][^()]*)\((?P<file>[^()\s]+|<\w+>):(?P<line>\d{1,7})\)"
-    r"\s*(?:(?:<-|#).*)?$"
+    r"\s*(?:(?:<-|\u2190|#).*)?$"
 )
 _FRAME = re.compile(rf"^\s*(?:at )?{_CALL}")
 _HEADED = re.compile(
@@ -31,6 +31,8 @@ _HEADED = re.compile(
 )
 _LEAST = 3
 """Frames of a stack without any heading: one or two lines may be anything."""
+_OUTERMOST = "<module>"
+"""Where a program begins: with it two frames are a stack."""
 
 
 def matches(text: str) -> bool:
@@ -41,7 +43,9 @@ def matches(text: str) -> bool:
 
 def matches_frames(text: str) -> bool:
     """Whether the text is one stack of Python without its heading."""
-    return sum(bool(_FRAME.match(line)) for line in text.splitlines()) >= _LEAST and _mostly(text)
+    frames = [found for line in text.splitlines() if (found := _FRAME.match(line))]
+    whole = len(frames) > 1 and frames[-1]["function"].strip() == _OUTERMOST
+    return (whole or len(frames) >= _LEAST) and _mostly(text)
 
 
 def _mostly(text: str) -> bool:

@@ -19,13 +19,18 @@ TOOL = "py-spy"
 
 _PROCESS = re.compile(r"^Process (\d+): ?(.*)$")
 _THREAD = re.compile(
-    r'^ {0,3}Thread (?:(\d+|0x[0-9A-Fa-f]+) )?\(([a-z+]+)\):?(?: "(.*)")?:?\s*$', re.MULTILINE
+    r"^ {0,3}Thread (?:(?:(\d+|0x[0-9A-Fa-f]+)|<[\w -]{1,20}>|[X.]{1,12}) )?\(([a-z+]+)\):?"
+    r'(?: "(.*)")?:?\s*$',
+    re.MULTILINE,
 )
+"""A heading; people put a placeholder where the number was."""
 _RETYPED = re.compile(r"^(.{0,80}?)\bpid[ =:]+(\d+),? \((\w+),? ([a-z+]+)\):?\s*$", re.MULTILINE)
 """A heading of a process and its thread in one, as people write it by hand."""
 _MAIN = "MainThread"
-_FRAME = re.compile(r"^ {4}(\S.*) \(((?:(?! \().)*?)(?::(\d+))?\)\s*$")
-_INDENTED = re.compile(r"^[ \t]{1,12}([^\s()][^()]*) \(([^()\s]+):(\d+)\)\s*$")
+_REMARK = r"(?:[ \t]+(?:<-|\u2190|#).*)?\s*$"
+"""What people write behind a frame: "<-- blocked here"."""
+_FRAME = re.compile(rf"^ {{4}}(\S(?:.*\S)?) +\(((?:(?! \().)*?)(?::(\d+))?\){_REMARK}")
+_INDENTED = re.compile(rf"^[ \t]{{1,12}}([^\s()](?:[^()]*[^\s()])?) +\(([^()\s]+):(\d+)\){_REMARK}")
 """A frame with other spaces than py-spy's, as what is copied from a page has them."""
 _JSON_HEAD = re.compile(r'^\s*\[\s*(\{\s*"pid"\s*:|\])')
 
