@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
@@ -21,7 +21,7 @@ from unhang.case import Case
 from unhang.model import Call, Frame, Group, Shape
 from unhang.stacks.ownership import user_frame
 
-__all__ = ["Move", "Programs", "Unit", "programs_of", "units_of", "with_ranks"]
+__all__ = ["Move", "Programs", "Unit", "held_up", "programs_of", "units_of", "with_ranks"]
 
 Unit: TypeAlias = tuple[int, ...]
 """What goes or stays together: a collective of a group, or a send and its receive."""
@@ -29,6 +29,7 @@ Unit: TypeAlias = tuple[int, ...]
 _COLLECTIVE: Final = 2
 """Length of a collective's unit: group and number."""
 _ROOTED: Final = frozenset({"broadcast", "reduce", "gather", "scatter"})
+_LISTED: Final = frozenset({"gather", "scatter"})
 _RECEIVES: Final = "recv"
 _SENDS: Final = "send"
 _SAID: Final = re.compile(r"(\w+)\((root|reduction) (\w+)\)")
@@ -107,7 +108,7 @@ def programs_of(case: Case) -> Programs:
             if not is_closing(call.name)
         ]
         moves[place[rank]] = _with_exchanges(_with_waits(made), groups, place[rank])
-    return Programs(groups, _within_all_windows(moves), tuple(ranks))
+    return Programs(groups, _within_all_windows(_with_roots(moves)), tuple(ranks))
 
 
 def _tags(case: Case) -> dict[int, int]:
@@ -127,15 +128,64 @@ def _move(
     if op.startswith((_SENDS, _RECEIVES)):
         op = _SENDS if op.startswith(_SENDS) else _RECEIVES
         peer = _place_of(name.dst if op == _SENDS else name.src, call, members)
+    inputs, outputs = signature.input_sizes, signature.output_sizes
+    if op in _LISTED:  # NCCL records a list of the root, and one empty tensor of all others
+        root = members.index(call.rank) if _is_list(outputs if op == "gather" else inputs) else -1
+        inputs, outputs = _without_empty(inputs), _without_empty(outputs)
     if said and said[2] == "root" and said[3].isdecimal() and int(said[3]) in members:
         root = members.index(int(said[3]))
     elif said and said[2] == "reduction":
         reduction = said[3]
     return Move(
-        group, op, signature.input_sizes, signature.output_sizes, dtypes[0] if dtypes else "Float",
+        group, op, inputs, outputs, dtypes[0] if dtypes else "Float",
         peer=peer, tag=tags.get(call.row, 0), root=root, reduction=reduction, ended=ended,
         frame=user_frame(call.frames) or next(iter(call.frames), None), unit=(group, call.seq),
     )  # fmt: skip
+
+
+def _is_list(shapes: tuple[Shape, ...]) -> bool:
+    return bool(_without_empty(shapes))
+
+
+def _without_empty(shapes: tuple[Shape, ...]) -> tuple[Shape, ...]:
+    return tuple(shape for shape in shapes if 0 not in shape)
+
+
+def _with_roots(moves: Mapping[int, tuple[Move, ...]]) -> dict[int, tuple[Move, ...]]:
+    """Of gathers and scatters the root alone has a list: the others take the first that has one."""
+    listed = [m for made in moves.values() for m in made if m.op in _LISTED and m.root >= 0]
+    roots = {m.unit: m.root for m in sorted(listed, key=lambda m: m.root, reverse=True)}
+    return {
+        rank: tuple(
+            replace(m, root=roots.get(m.unit, 0)) if m.op in _LISTED and m.root < 0 else m
+            for m in made
+        )
+        for rank, made in moves.items()
+    }
+
+
+def held_up(programs: Programs) -> Iterator[Programs]:
+    """The same calls where open ones hold up what comes behind them, as they may on a GPU's stream.
+
+    A dump does not tell which calls the stream waited for. First, a collective that did not end
+    waits for the last open send or receive before it; then every open call ends before the next.
+    """
+    yield replace(programs, moves={r: _behind(made) for r, made in programs.moves.items()})
+    in_order = {
+        rank: tuple(move if move.ended else replace(move, waits=True) for move in made)
+        for rank, made in programs.moves.items()
+    }
+    yield replace(programs, moves=in_order)
+
+
+def _behind(moves: tuple[Move, ...]) -> tuple[Move, ...]:
+    """With the last open exchange before the first open collective waited for."""
+    opened = [n for n, move in enumerate(moves) if not move.ended and move.peer < 0]
+    before = [
+        n for n, m in enumerate(moves) if not m.ended and m.peer >= 0 and n < min(opened, default=0)
+    ]
+    last = before[-1] if before else -1
+    return tuple(replace(m, waits=True) if n == last else m for n, m in enumerate(moves))
 
 
 def _place_of(peer: int, call: Call, members: list[int]) -> int:

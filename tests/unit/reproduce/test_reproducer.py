@@ -13,9 +13,10 @@ from unhang.ingest import load
 from unhang.model import Frame, Group
 from unhang.reproduce.playing import judgement_of_played
 from unhang.reproduce.reproducer import reproducer_of, text_of
-from unhang.reproduce.schedule import Move, Programs
+from unhang.reproduce.schedule import Move, Programs, held_up, programs_of
 from unhang.reproduce.scripting import script_of
 from unhang.reproduce.shrinking import shrunk
+from unhang.testing import FakeJob
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
@@ -177,3 +178,35 @@ def test_a_header_cannot_leave_its_comment() -> None:
     """A name from a dump may hold anything."""
     text = script_of(programs([move(1)], [move(1)]), ["evil\nimport os"])
     assert "\nimport os" not in text
+
+
+def exchange(op: str, peer: int, number: int, rank: int, **how: object) -> Move:
+    """One side of what passes between two ranks."""
+    lane = (rank, peer) if op == "send" else (peer, rank)
+    return move(0, 5, op=op, peer=peer, unit=(0, *lane, number), **{"waits": False, **how})
+
+
+def test_exchanges_hold_up_the_collective_behind_them() -> None:
+    """On a GPU's stream: rank 1 left its receive out, and all ranks came to the all-reduce."""
+    behind = {"ended": False, "waits": True}
+    sends = [exchange("send", 1, n, 0, ended=n == 1) for n in (1, 2)]
+    whole = programs(
+        [*sends, move(1, 8, **behind)],
+        [exchange("recv", 0, 1, 1), move(1, 8, **behind)],
+    )
+    assert [move.waits for move in whole.moves[0]] == [False, False, True]
+    behind_exchange, in_order = held_up(whole)
+    assert [move.waits for move in behind_exchange.moves[0]] == [False, True, True]
+    assert behind_exchange.moves[1] == in_order.moves[1] == whole.moves[1]
+    assert judgement_of_played(whole) != judgement_of_played(behind_exchange) is not None
+
+
+def test_a_gather_has_the_roots_that_have_lists() -> None:
+    """NCCL records one empty tensor where there is no list; ranks 0 and 1 both have one."""
+    job = FakeJob(3)
+    job.call(range(3))
+    job.call([0, 1], "gather", sizes=((8,),), out=((8,),) * 3, finished=False)
+    job.call([2], "gather", sizes=((8,),), out=((0,),), finished=False)
+    moves = programs_of(job.case()).moves
+    assert [made[-1].root for made in moves.values()] == [0, 1, 0]
+    assert [len(made[-1].outputs) for made in moves.values()] == [3, 3, 0]

@@ -37,17 +37,22 @@ class _Making:
         self.backend = ""
         self.ranks: list[int] = []
         self.name = self.description = ""
+        self.has_both = False
 
     def group(self, store: Foreign, rank: int, size: int, timeout: Foreign) -> RehearsedGroup:
         """As torch asks a backend for a group."""
         del store
         ranks = self.ranks or list(range(size))
         key = f"{self.name}/{','.join(map(str, ranks))}"
-        self.desk.client.tell(
-            "group", key=key, name=self.name, description=self.description, ranks=ranks,
-            backend=self.backend, timeout_ms=int(timeout.total_seconds() * 1000),
-        )  # fmt: skip
-        return RehearsedGroup(self.desk, rank, size, key, self.backend, self.name, self.description)
+        how = {"ranks": ranks, "timeout_ms": int(timeout.total_seconds() * 1000)}
+        told = {"name": self.name, "description": self.description, "backend": self.backend}
+        self.desk.client.tell("group", key=key, **told, **how)
+        made = RehearsedGroup(self.desk, rank, size, key, self.backend, self.name, self.description)
+        if self.has_both:
+            made.key_of_objects = f"{key}/cpu"
+            told = {"name": f"{self.name}:cpu", "description": f"{self.description}, CPU"}
+            self.desk.client.tell("group", key=made.key_of_objects, backend="gloo", **told, **how)
+        return made
 
 
 def arm(desk: Desk, max_steps: int) -> None:
@@ -106,6 +111,7 @@ def _helper(making: _Making, real: Foreign, *args: Foreign, **kwargs: Foreign) -
     asked = str(backend)
     nccl = asked == "undefined" or "nccl" in asked or "cuda" in asked
     making.backend = "nccl" if nccl else "gloo"
+    making.has_both = nccl and (asked == "undefined" or "gloo" in asked)
     making.ranks, making.name = list(ranks), str(name)
     making.description = str(kwargs.get("group_desc") or "undefined")
     kwargs |= {key: None for key in ("device_id", "backend_options", "pg_options") if key in kwargs}

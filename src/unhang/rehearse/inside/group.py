@@ -8,7 +8,10 @@ them. Newer torch has new names for some of them: both lead here.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
+from types import FrameType
+from typing import Final
 
 import torch
 import torch.distributed as dist
@@ -30,6 +33,29 @@ def _sync(options: Foreign) -> bool:
     return not getattr(options, "asyncOp", False)
 
 
+_WITH_OBJECTS: Final = frozenset(
+    {"all_gather_object", "gather_object", "broadcast_object_list", "scatter_object_list"}
+    | {"send_object_list", "recv_object_list"}
+)
+_NEAR: Final = 8
+"""Frames of ours and torch's between a call and what carries objects by it."""
+
+
+def _carries_objects() -> bool:
+    """Whether objects travel by this call: on the CPU, where a group has a backend for it.
+
+    A thread that saves a checkpoint does so while the main one trains: their calls never meet.
+    """
+    frame: FrameType | None = sys._getframe(2)
+    for _ in range(_NEAR):
+        if frame is None:
+            return False
+        if frame.f_code.co_name in _WITH_OBJECTS:
+            return True
+        frame = frame.f_back
+    return False
+
+
 def _flat(lists: Sequence[Sequence[Tensor]]) -> list[Tensor]:
     return [tensor for each in lists for tensor in each]
 
@@ -45,6 +71,7 @@ class RehearsedGroup(dist.ProcessGroup):  # type: ignore[misc] # torch is not ty
         self.name_of, self.description_of = name, description
         self.open: list[RehearsedWork] | None = None
         self.batch = -1
+        self.key_of_objects = ""  # of a group with a backend for each device: the CPU's calls
 
     def _made(
         self,
@@ -55,6 +82,8 @@ class RehearsedGroup(dist.ProcessGroup):  # type: ignore[misc] # torch is not ty
         **more: Foreign,
     ) -> RehearsedWork:
         batch = self.batch if self.open is not None else -1
+        if self.key_of_objects and _carries_objects():
+            more["key"] = self.key_of_objects
         work = self.desk.make(self, kind, op, inputs, outputs, batch=batch, **more)
         if self.open is not None:
             self.open.append(work)

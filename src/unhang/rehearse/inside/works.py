@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, Final, TypeAlias
@@ -42,22 +43,21 @@ class Desk:
     def __init__(self, client: RankLine, folder: str) -> None:
         self.client, self.folder = client, folder
         self.number = self.batches = 0
-        self.stacks: dict[tuple[Any, ...], int] = {}
-        self.stacks_of = 0
+        self._local = threading.local()
         self.works: list[RehearsedWork] = []
         self.stores: list[Any] = []
         self.readings = Readings(client)
 
     def place(self) -> dict[str, object]:
         """The stack of this call: its number, and the frames the first time."""
-        if self.stacks_of != os.getpid():
-            self.stacks, self.stacks_of = {}, os.getpid()
-        stack = frames()
+        local, stack = self._local, frames()  # each thread has a connection, which knows its own
+        if getattr(local, "process", 0) != os.getpid():
+            local.stacks, local.process = {}, os.getpid()
         key = tuple(stack)
-        if key in self.stacks:
-            return {"stack": self.stacks[key]}
-        self.stacks[key] = len(self.stacks)
-        return {"stack": self.stacks[key], "frames": stack}
+        if key in local.stacks:
+            return {"stack": local.stacks[key]}
+        local.stacks[key] = len(local.stacks)
+        return {"stack": local.stacks[key], "frames": stack}
 
     def make(
         self, group: Foreign, kind: str, op: str, inputs: Sequence[Tensor],
@@ -69,9 +69,9 @@ class Desk:
         with plain():
             carried = keep(self.folder, self.client.rank, number, inputs)
             call = {
-                "group": group.key, "kind": kind, "op": op, "number": number, "root": -1,
-                "peer": -1, "tag": 0, "reduction": "", "sync": True, "gives": [], "takes": [],
-                "carried": carried, "kept": len(inputs), "batch": -1,
+                "group": more.pop("key", group.key), "kind": kind, "op": op, "number": number,
+                "root": -1, "peer": -1, "tag": 0, "reduction": "", "sync": True, "gives": [],
+                "takes": [], "carried": carried, "kept": len(inputs), "batch": -1,
                 "inputs": [list(t.shape) for t in inputs], "dtypes": [_dtype(t) for t in inputs],
                 "outputs": [list(t.shape) for t in outputs],
                 "output_dtypes": [_dtype(t) for t in outputs], **more,

@@ -50,7 +50,7 @@ def with_failures(report: Report, referee: Referee) -> Report:
 
 
 def with_never_started(report: Report, referee: Referee) -> Report:
-    """The report where ranks wait for some of which the script starts no process.
+    """The report where ranks wait for others for which the script starts no process.
 
     Returns:
         The report as it is where as many ranks came as the script asks for.

@@ -309,11 +309,14 @@ def _with_end(finding: Finding, ended: set[int], referee: Referee) -> Finding:
 
 
 def _awaited(ranks: Sequence[int], referee: Referee) -> Iterator[str]:
-    """Of ranks that wait for a key of a store: for which, and that none has set it."""
+    """What keeps ranks from a call: a key of a store that none has set, an error, or polling."""
     waits = {rank: referee.ranks[rank].waits for rank in ranks if rank in referee.ranks}
     for key in sorted({text for text in waits.values() if text.startswith("key ")}):
         who = rank_phrase([rank for rank, text in waits.items() if text == key]).capitalize()
         yield f"{who} waited for the {printable(key)} of a store, which no rank has set."
+    for process in (referee.ranks[rank] for rank in ranks if rank in referee.ranks):
+        if process.error:
+            yield f"Rank {process.rank} raised {printable(process.error, 200)}"
     polls = [rank for rank in ranks if rank in referee.ranks and _polls(referee.ranks[rank])]
     if polls:
         who = rank_phrase(polls).capitalize()
