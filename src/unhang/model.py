@@ -238,7 +238,7 @@ class Shortage:
         memory_limit, memory_used, memory_held: Bytes of its cgroup: what it may use, what it uses,
             and what of that is no page cache.
         pushed_back: How often the cgroup met that limit.
-        memory_stalled: Share of the time in which somebody (of its cgroup, where that tells, else
+        memory_stalled: Share of the time in which a process (of its cgroup, where that tells, else
             of the node) waited for memory.
         faults: Pages that it had to read from a disk.
         swapped: Bytes of it that are swapped out.
@@ -327,7 +327,7 @@ class ProcessSample(ProcessState):
         exit_status: Exit code, 128 + n for a signal as shells say it; None while it runs.
         parent_rank: For helpers and data-loader workers: the rank that started them.
         looks: What the kernel had counted of it and all that it started, about a second apart since
-            its job last got on, oldest first, relative to the oldest; empty where nobody measured.
+            its job last got on, oldest first, relative to the oldest; empty where not measured.
         wakes_s: Seconds until the sleep of its main thread ends; -1 where it does not sleep, or
             nothing tells.
         line_looks, lines: How often its innermost line was seen before, a second apart, since its
@@ -357,11 +357,11 @@ class ProcessSample(ProcessState):
             function to be run; "" where it waits for none, or nothing tells.
         went_on: In a hang: since the alarm a call of it has ended well, and it has begun another;
             or its job has ended well.
-        paused_s: In a hang: for how long nobody had moved who may be waited for, where that is no
-            longer than a rank may pause in its own code; -1 where it is, or nobody watches.
-        grace_s: In a hang: how long such a pause may take; 0 where nobody watches.
-        short_of: What it was short of before this look; None where nobody measured it.
-        memory_kill: What the kernel killed as it ended, or beside it; None where nothing tells.
+        paused_s: In a hang: for how long no rank had moved who may be waited for, where that is no
+            longer than a rank may pause in its own code; -1 where it is, or it is not watched.
+        grace_s: In a hang: how long such a pause may take; 0 where it is not watched.
+        short_of: What it was short of before this look; None where it was not measured.
+        memory_kill: What the kernel killed as it ended, or next to it; None where nothing tells.
     """
 
     rank: int

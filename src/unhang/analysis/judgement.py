@@ -1,7 +1,7 @@
 """The one judgement: what stands for itself, what follows from what, how sure, in which order.
 
-`settle` brings claims of rules into shape: one mistake is told once, the last resort is taken back
-where something else is known to be wrong, most victims first. Once all sources are weighed,
+`settle` brings claims of rules into shape: one mistake is reported once, the last resort is taken
+back where something else is known to be wrong, most victims first. Once all sources are weighed,
 `most_telling_first` orders them, and `judge` numbers them, puts them into words and makes the
 report: for dumps, stacks, logs, traces and reports alike. No other module numbers, ranks or says
 what the status of a report is.
@@ -38,7 +38,7 @@ _LEVELS: Final[tuple[Confidence, ...]] = ("high", "medium", "low")
 
 
 class Backdrop(Struct, frozen=True, kw_only=True):
-    """What a report tells beside its findings.
+    """What a report tells next to its findings.
 
     Attributes:
         table: Gives every expected rank a status, for the findings (numbered, in order).
@@ -74,7 +74,7 @@ def judge(claims: Sequence[Claim], backdrop: Backdrop) -> Report:
 
     Args:
         claims: In the order in which they are told.
-        backdrop: What stands beside them.
+        backdrop: What stands next to them.
     """
     findings = [
         finding_of(claim, f"f{number + 1}", _reasons(claim, claims))
@@ -104,7 +104,7 @@ def most_telling_first(claims: Iterable[Claim]) -> list[Claim]:
 
     A cause that names ranks and is no mere guess comes before one that names none, however many
     wait in that: it is what a reader can act on. A circle counts as a name, because it is proven
-    without one. Guesses come last: a name that may be wrong leads nobody.
+    without one. Guesses come last: a name that may be wrong leads no rank.
     """
     return sorted(claims, key=_telling)
 
@@ -168,7 +168,7 @@ def _once(claims: Iterable[Claim]) -> list[Claim]:
 def status_of(claims: Sequence[Claim]) -> Status:
     """The status that claims make: a problem if and only if one is a cause.
 
-    Somebody who fell silent may be stuck: that nothing else shows it is no health. Nor is a cause
+    A process that fell silent may be stuck: that nothing else shows it is no health. Nor is a cause
     that was taken back for what other sources saw, or dumps in which a hang would leave no trace.
     """
     if any(claim.is_cause for claim in claims):

@@ -1,4 +1,4 @@
-"""Which processes of a node are ranks of a job, and what the others beside them are.
+"""Which processes of a node are ranks of a job, and what the others next to them are.
 
 The recorder's own marks come first: a marked process said itself that it is rank R. Without marks
 the environment tells, but launchers, wrappers and data-loader workers carry RANK as well; of all

@@ -1,6 +1,6 @@
 """What kind of process a stack belongs to, from its outer frames alone.
 
-Launchers and data-loader workers inherit RANK and its like, and saved files often hold them beside
+Launchers and data-loader workers inherit RANK and its like, and saved files often hold them next to
 the ranks. Their outermost Python frames give them away.
 """
 
@@ -40,7 +40,7 @@ def ranks_of_titles(samples: Sequence[ProcessSample]) -> dict[int, int]:
     """Ranks by process, where the titles of all workers tell them, each another one.
 
     A worker of one tensor-parallel group ("VLLM::Worker_TP2") has its number as its rank. With a
-    second coordinate beside it nothing tells how they are counted.
+    second coordinate next to it nothing tells how they are counted.
     """
     found = {s.pid: _rank_in(s.command) for s in samples if _WORKER.search(s.command)}
     whole = UNKNOWN_RANK not in found.values() and len(set(found.values())) == len(found)

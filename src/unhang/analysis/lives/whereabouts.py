@@ -96,7 +96,7 @@ class Pausing(Observation, frozen=True, kw_only=True):
     """These wait for what may still come, and for no longer than a pause takes.
 
     Attributes:
-        for_s: For how long nobody had moved.
+        for_s: For how long no rank had moved.
         grace_s: For how long a pause may take; 0 where nothing tells.
     """
 
@@ -113,8 +113,8 @@ def absent_by_stacks(lives: Lives) -> Iterator[Sides]:
 def shapes(looks: Mapping[int, RankLook], world_size: int) -> Iterator[Sides]:
     """Who waits for peers and who does not.
 
-    Whoever may be waiting below what its stack shows (in backward, for its device) counts as
-    waiting where somebody else clearly does something of its own, and else as elsewhere.
+    A rank that may be waiting below what its stack shows (in backward, for its device) counts as
+    waiting where another rank clearly does something of its own, and else as elsewhere.
     """
     seen = [look for look in looks.values() if not look.unseen]
     if any(look.idle for look in seen):

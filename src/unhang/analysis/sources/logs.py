@@ -1,6 +1,6 @@
 """What logs say: failures that may be the cause, what only followed, and watchdogs' counters.
 
-A log names what was printed, not what was called; a message that every rank prints blames nobody.
+A log names what was printed, not what was called; a message that every rank prints blames no rank.
 The rules of messages are imported where there are logs: most cases have none.
 """
 

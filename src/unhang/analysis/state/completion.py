@@ -221,7 +221,7 @@ def _left_open(
     """Close sends and receives of batches that nothing closes and that prove nothing, in place.
 
     Members never leave the state "scheduled". A dump of unfinished calls holds those of every batch
-    in the ring and leaves the closing entries of finished ones out; a dump that was cut short may
+    in the ring and leaves the closing entries of finished ones out. A dump that was cut short may
     have lost one; and a batch that a CUDA graph captured has none. Only the last call of a thread
     may still be inside its batch. Where nobody batches, such a call is in flight; so is one behind
     which its thread recorded another call at once, where the closing entry would have to be.
@@ -306,8 +306,8 @@ def unproven_rows(
 ) -> Ints:
     """Sends and receives that count as finished though only their being made is shown.
 
-    Whoever issues a batch gets its members back as completed, on the same thread: so they have all
-    "ended" before the next call of their rank was made. A wait that was seen to end later is one.
+    A rank that issues a batch gets its members back as completed, on the same thread: so they have
+    all "ended" before the next call of their rank was made. A wait seen to end later is one.
     """
     sees = flags_of(recorders, lambda recorder: recorder.sees_exchanges_end)
     if sees.all():
