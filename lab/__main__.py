@@ -25,6 +25,7 @@ COMMANDS: tuple[CommandEntry, ...] = (
     CommandEntry("advice", "lab.advice.command", "run every command that reports advise"),
     CommandEntry("prove", "lab.prove.command", "judge every small program with every mistake"),
     CommandEntry("live", "lab.live.command", "run a real Gloo job with a fault and capture it"),
+    CommandEntry("engines", "lab.engines.command", "let serving engines stand still"),
     CommandEntry("new-rule", "lab.rules.command", "write the skeleton of a log rule"),
     CommandEntry("activity", "lab.activity.command", "is it told rightly what processes do?"),
     CommandEntry("nccl", "lab.nccl.command", "run the real ProcessGroupNCCL without a GPU"),

@@ -22,6 +22,7 @@ def _job(  # noqa: PLR0913 - as many facts as a program has
     ranks: int = 4,
     waits: str = "steps",
     steps: int = 5,
+    also: tuple[tuple[int, ...], ...] = (),
     knobs: Mapping[str, str] | None = None,
     unseen: bool = False,
     **more: object,
@@ -39,6 +40,7 @@ def _job(  # noqa: PLR0913 - as many facts as a program has
         ranks: How many processes.
         waits: When hosts wait for their devices.
         steps: How many.
+        also: Other sets that the dumps allow as well.
         knobs: Of the fake device.
         unseen: Whether its dumps are those of a job that is idle.
         more: Other fields of the program.
@@ -49,7 +51,10 @@ def _job(  # noqa: PLR0913 - as many facts as a program has
     spec = {"body": calls, "fault": wrong, "rank": rank, "step": step, "line": line}
     spec |= {"steps": steps, "waits": waits, "warm": True, **more}
     device = {"LAB_PROGRAM": json.dumps(spec), **(knobs or {})}
-    return NcclFault(name, says, codes, culprits, ranks=ranks, device=device, unseen=unseen)
+    answers = ranks - (wrong == "killed")
+    return NcclFault(
+        name, says, codes, culprits, also, ranks, answers, device=device, unseen=unseen
+    )
 
 
 _ALL = (
@@ -112,6 +117,55 @@ _ALL = (
         "Rank 1 stands still before a batch: unfinished calls of torch's hook show none.",
         "ring first 256",
         "stall", (1, 2, 0), codes=("UH302",), ranks=2, unseen=True,
+    ),
+    _job(
+        "exchange_behind",
+        "Rank 3 gathers before its exchange with rank 2, all others after theirs.",
+        "pairs world 1024, coalesced_gather copy 256",
+        "swap", (3, 1, 1), codes=("UH301",),
+    ),
+    _job(
+        "exchange_shifted",
+        "Rank 2 leaves an exchange out, so that the next one meets that, behind a gather.",
+        "ring halves 64, all_gather world 64, all_to_all_list halves 64",
+        "skip", (2, 1, 0), codes=("UH301", "UH302"), culprits=(2,), also=((),), ranks=3,
+        waits="end",
+    ),
+    _job(
+        "sends_ended",
+        "Nothing is wrong: the last calls are sends and receives by themselves.",
+        "chain world 64, all_gather world 1024, chain pairs 256",
+        "none", (3, 0, 1), waits="calls",
+    ),
+    _job(
+        "half_exchange",
+        "Rank 1 leaves the receive of an exchange out, and goes on to a collective.",
+        "ring world 64, all_reduce world 32",
+        "half", (1, 2, 0), codes=("UH302", "UH301"), culprits=(1,), also=((),),
+    ),
+    _job(
+        "moving_apart",
+        "Nothing is wrong: no call was in flight when any rank was dumped, each a moment later.",
+        "turns world 64, all_reduce halves 64, all_reduce world 64",
+        "moving", (0, 0, 0), steps=100_000, pause_s=0.3,
+    ),
+    _job(
+        "moving_uneven",
+        "Nothing is wrong: dumped a moment after an uneven gather, which reads completed at once.",
+        "all_gather_uneven world 64, all_reduce halves 64",
+        "moving", (0, 0, 0), steps=100_000, pause_s=0.3,
+    ),
+    _job(
+        "moving_halves",
+        "Nothing is wrong: ends are noticed up to a second late, and were not yet.",
+        "all_reduce halves 64, all_reduce world 64",
+        "moving", (0, 0, 0), steps=100_000, pause_s=0.001,
+    ),
+    _job(
+        "killed_elsewhere",
+        "Rank 0 is killed before an exchange, for whose end the peers of its peers wait.",
+        "ring strided 64, all_reduce upper 256, scatter halves 64",
+        "killed", (0, 0, 2), codes=("UH103", "UH106"), culprits=(0,),
     ),
     _job(
         "moving_slow",

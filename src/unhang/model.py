@@ -331,7 +331,7 @@ class ProcessSample(ProcessState):
         wakes_s: Seconds until the sleep of its main thread ends; -1 where it does not sleep, or
             nothing tells.
         line_looks, lines: How often its innermost line was seen before, a second apart, since its
-            job last got on, and how many different ones that were; 0 where nobody noted it.
+            job last got on, and how many different ones that were; 0 where not noted.
         ended_ns: When it began to end by its own word, or was seen to have ended; 0 where it has
             not, or nothing tells.
         phase: How far it has come: "starting", "imported" (torch.distributed), "initialising" (in
@@ -347,6 +347,8 @@ class ProcessSample(ProcessState):
             name and its ranks ("2=0-1").
         roots: Of its last such calls that have one: the how manieth it was, and the rank in the
             group that the data come from or go to.
+        splits: Of each of its last calls, where the newest is an all_to_all: the number in the
+            group, the members, and the elements that it sends to, and expects from, each of them.
         lost_ns: When a call of it raised because a peer was gone or late; 0 where none did.
         activity: What the program says that it does ("evaluation"), or "".
         awaits, has_set: The key of a store that it waits for, and the one that it set last; ""
@@ -357,11 +359,11 @@ class ProcessSample(ProcessState):
             function to be run; "" where it waits for none, or nothing tells.
         went_on: In a hang: since the alarm a call of it has ended well, and it has begun another;
             or its job has ended well.
-        paused_s: In a hang: for how long no rank had moved who may be waited for, where that is no
-            longer than a rank may pause in its own code; -1 where it is, or it is not watched.
-        grace_s: In a hang: how long such a pause may take; 0 where it is not watched.
-        short_of: What it was short of before this look; None where it was not measured.
-        memory_kill: What the kernel killed as it ended, or next to it; None where nothing tells.
+        paused_s: In a hang: for how long no rank had moved that may be waited for, where that is no
+            longer than a rank may pause in its own code; -1 where it is, or where no run watches.
+        grace_s: In a hang: how long such a pause may take; 0 where no run watches.
+        short_of: What it was short of before this look; None where not measured.
+        memory_kill: What the kernel killed as it ended, or beside it; None where nothing tells.
     """
 
     rank: int
@@ -392,6 +394,7 @@ class ProcessSample(ProcessState):
     last_site: str = ""
     makes: tuple[str, ...] = ()
     roots: tuple[tuple[int, int], ...] = ()
+    splits: tuple[tuple[tuple[int, ...], ...], ...] = ()
     lost_ns: int = 0
     activity: str = ""
     awaits: str = ""

@@ -23,6 +23,8 @@ __all__ = ["breakpoint_on_rank"]
 
 _visits: dict[tuple[str, int], int] = {}
 POLL_S = 2.0
+TOKEN_S = 2.0
+"""How long a client has for the token, which `unhang attach` sends at once."""
 
 
 def breakpoint_on_rank(rank: int = 0, timeout_s: float = 3600.0) -> None:
@@ -101,7 +103,7 @@ def _debug(frame: FrameType, rank: int) -> None:
     token = secrets.token_hex(8)
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
-        listener.listen(1)
+        listener.listen(16)
         port = listener.getsockname()[1]
         print(  # noqa: T201 - the user has to know where to connect
             f"unhang: rank {rank} stopped at {frame.f_code.co_filename}:{frame.f_lineno}; on "
@@ -109,18 +111,29 @@ def _debug(frame: FrameType, rank: int) -> None:
             file=sys.stderr,
             flush=True,
         )
-        while True:
+        with (
+            _let_in(listener, token) as client,
+            client.makefile("r", errors="replace") as typed,
+            client.makefile("w") as shown,
+        ):
+            listener.close()  # the token is good for one
+            _Stop(typed, shown).run(frame)
+
+
+def _let_in(listener: socket.socket, token: str) -> socket.socket:
+    """The first client that says the token; every user of the node may connect.
+
+    One that goes away must not end the rank, and one that says nothing holds it for `TOKEN_S`.
+    """
+    while True:
+        with suppress(OSError):
             client, _ = listener.accept()
-            # Two streams: writing to a text stream drops what it has read ahead.
-            with (
-                client,
-                client.makefile("r", errors="replace") as typed,
-                client.makefile("w") as shown,
-            ):
-                if hmac.compare_digest(typed.readline(200).strip().encode(), token.encode()):
-                    _Stop(typed, shown).run(frame)
-                    return
-                shown.write("wrong token\n")
+            client.settimeout(TOKEN_S)
+            if hmac.compare_digest(client.recv(len(token) + 1).strip(), token.encode()):
+                client.settimeout(None)
+                return client
+            with client:
+                client.sendall(b"wrong token\n")
 
 
 class _Stop(pdb.Pdb):

@@ -37,6 +37,8 @@ from unhang.ingest.pickles.opcodes import FIXED_WIDTH, STRING_WIDTH, name_of
 from unhang.ingest.reading import Reader
 
 ROOT = Path(__file__).parents[2]
+IN_MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108 - one of our own in it
+"""Where inputs are written: on a disk, that takes a quarter of the time."""
 BUILT = "UNHANG_FUZZ_LIBRARY"
 """A decoder that was built with checks (`native.py`)."""
 SECONDS = 5.0
@@ -323,14 +325,14 @@ def compare(numbers: list[int], inputs: list[bytes], folder: Path) -> Iterator[t
     read = 0
     for number, data, (source, decoded) in zip(numbers, inputs, fast, strict=True):
         own = Dictionaries()
-        start = time.perf_counter()
+        start = time.thread_time()
         try:
             [*loaded] = Reader(own).read(source)
         except Exception:  # noqa: BLE001 - that is what is looked for
             yield number, traceback.format_exc()
             continue
-        if time.perf_counter() - start > SECONDS:
-            yield number, f"took {time.perf_counter() - start:.1f} s for {len(data)} bytes"
+        if (took := time.thread_time() - start) > SECONDS:
+            yield number, f"took {took:.1f} s of CPU for {len(data)} bytes"
         if decoded is None:
             continue
         read += 1
@@ -354,7 +356,7 @@ def orphaned(results: Any) -> None:  # noqa: ANN401 - of multiprocessing
 def work(first: int, last: int, at: Any, results: Any) -> None:  # noqa: ANN401 - of multiprocessing
     """A worker: compare the inputs of a range; `at` says where it is, should it die."""
     maker, parent = Maker(), os.getppid()
-    with tempfile.TemporaryDirectory(prefix="fuzz-") as name:
+    with tempfile.TemporaryDirectory(prefix="fuzz-", dir=IN_MEMORY) as name:
         for start in range(first, last, BATCH):
             if os.getppid() != parent:
                 orphaned(results)

@@ -315,13 +315,25 @@ def test_the_picture_says_what_the_report_says(
 def test_nobody_is_left_out(
     browser: Browser, pages: dict[str, Written], name: str, scheme: str
 ) -> None:
-    """What axe finds serious: contrast, names of controls, what a screen reader cannot read."""
+    """What axe finds at all: contrast, names and sizes of controls, what cannot be read aloud."""
     page = opened(browser, pages[name].path, [], viewport=WIDE, color_scheme=scheme)
     axe = files("axe_playwright_python").joinpath("axe.min.js").read_text()
     page.evaluate(f"{axe};undefined")
+    page.evaluate("axe.configure({rules: [{id: 'target-size', enabled: true}]})")
     found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
-    serious = [v for v in found["violations"] if v["impact"] in ("serious", "critical")]
-    assert [(v["id"], v["nodes"][0]["html"]) for v in serious] == []
+    assert [(v["id"], v["nodes"][0]["html"]) for v in found["violations"]] == []
+
+
+def test_the_first_key_leads_to_the_culprit(browser: Browser, pages: dict[str, Written]) -> None:
+    """Tab and Enter; then the arrows move on from there."""
+    for name in ("middle", "slow"):
+        page = opened(browser, pages[name].path, [], viewport=WIDE)
+        culprit = pages[name].report.findings[0].culprits[0]
+        page.keyboard.press("Tab")
+        page.keyboard.press("Enter")
+        page.wait_for_selector(f"#map [data-rank='{culprit}']:focus")
+        page.keyboard.press("ArrowLeft")
+        page.wait_for_selector(f"#map [data-rank='{culprit - 1}']:focus")
 
 
 def test_strides_are_said_in_words(browser: Browser, pages: dict[str, Written]) -> None:

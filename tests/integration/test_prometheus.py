@@ -128,6 +128,23 @@ def test_rules_and_panels_are_expressions(tmp_path: Path) -> None:
     assert named <= written
 
 
+def test_the_dashboard_asks_by_its_own_variables() -> None:
+    """Each that a panel names is defined, is used, and takes its values from a metric of ours."""
+    dashboard = json.loads((GRAFANA / "dashboard.json").read_text())
+    defined = {each["name"]: each for each in dashboard["templating"]["list"]}
+    used = {name for expr in expressions() for name in re.findall(r"\$(\w+)", expr)}
+    sources = {panel["datasource"]["uid"] for panel in dashboard["panels"]}
+    assert used | {"datasource"} == defined.keys()
+    assert sources == {"${datasource}"}
+    written = set(re.findall(r"^# TYPE (\w+)", all_metrics(), re.MULTILINE))
+    for name in used:
+        ((metric, label),) = re.findall(
+            r"label_values\((\w+), (\w+)\)", defined[name]["query"]["query"]
+        )
+        assert metric in written
+        assert all(f'{label}=~"${name}"' in expr for expr in expressions() if f"${name}" in expr)
+
+
 @pytest.mark.parametrize("name", STORIES)
 def test_alerts_fire_when_they_should(tmp_path: Path, name: str) -> None:
     """Half an hour of each story, a sample a minute: what fires then, and nothing else."""

@@ -14,26 +14,30 @@ from patience import wait_for
 from ports import free_port
 from run_jobs import PATIENCE_S, PROGRAM, TORCHRUN, UNHANG, environment
 
+from unhang.run.meeting.invitation import TOKEN
+
 pytest.importorskip("torch.distributed", reason="needs torch")
 
 KILL = ("--hang-after", "6", "--grace", "0", "--on-hang", "kill")
 NEVER = ("--hang-after", "10000")
+SECRET = "0123456789abcdef"  # noqa: S105 - of tests
 
 
 class Node:
     """One node's `unhang run` of a job of two nodes with two ranks each."""
 
-    def __init__(self, folder: Path, number: int, options: Sequence[str], port: int) -> None:
+    def __init__(
+        self, folder: Path, number: int, options: Sequence[str], port: int, fault: str, token: str
+    ) -> None:
         self.log = folder / f"log-{number}"
+        env = environment(folder) | ({TOKEN: token} if token else {})
         command = [
             *UNHANG, *options, "--job", "two-nodes", "--", str(TORCHRUN), "--nnodes", "2",
             "--node-rank", str(number), "--nproc-per-node", "2", "--master-addr", "127.0.0.1",
-            "--master-port", str(port), str(PROGRAM), "polls",
+            "--master-port", str(port), str(PROGRAM), fault,
         ]  # fmt: skip
         with self.log.open("wb") as log:
-            self.process = subprocess.Popen(
-                command, cwd=folder, env=environment(folder), stdout=log, stderr=log
-            )
+            self.process = subprocess.Popen(command, cwd=folder, env=env, stdout=log, stderr=log)
 
     def said(self, text: str) -> bool:
         """Whether it has said something."""
@@ -41,13 +45,18 @@ class Node:
 
 
 @contextmanager
-def nodes(folder: Path, *options: Sequence[str]) -> Iterator[list[Node]]:
-    """Start nodes with their options; what still runs in the end is ended."""
+def nodes(
+    folder: Path, *options: Sequence[str], fault: str = "polls", token: str = ""
+) -> Iterator[list[Node]]:
+    """Start nodes with their options; what still runs in the end is ended.
+
+    With a token their supervisors meet over the network.
+    """
     port = free_port()
     with ExitStack() as stack:
         started = []
         for number, own in enumerate(options):
-            started.append(Node(folder, number, own, port))
+            started.append(Node(folder, number, own, port, fault, token))
             stack.callback(started[-1].process.wait, PATIENCE_S)
             stack.callback(started[-1].process.send_signal, signal.SIGCONT)
             stack.callback(started[-1].process.terminate)
@@ -93,3 +102,27 @@ def test_a_node_that_never_starts_is_told(tmp_path: Path) -> None:
         cause = report["findings"][0]
         assert (cause["code"], cause["culprits"]) == ("UH101", [2, 3]), waiting.log.read_text()
         assert report["decision"]["action"] == "look-first"
+
+
+def test_nodes_that_meet_give_one_verdict_and_end_together(tmp_path: Path) -> None:
+    """No directory is shared: one case holds all ranks, and both say what it shows."""
+    with nodes(tmp_path, KILL, KILL, fault="sleeps", token=SECRET) as both:
+        codes = [node.process.wait(PATIENCE_S) for node in both]
+    logs = "\n".join(node.log.read_text() for node in both)
+    assert all(codes), logs
+    (judged,) = (tmp_path / "unhang-cases").glob("*/report.json")
+    report = json.loads(judged.read_text())
+    cause = report["findings"][0]
+    assert (cause["code"], cause["culprits"], cause["confidence"]) == ("UH101", [1], "high"), logs
+    assert {rank["rank"] for rank in report["ranks"]} == {0, 1, 2, 3}
+    assert json.loads((judged.parent / "manifest.json").read_text())["looked_at"] == [[0, 3]]
+    assert all(node.said("ending the job") and node.said(report["summary"][:40]) for node in both)
+
+
+def test_nodes_that_meet_leave_a_job_alone_that_evaluates(tmp_path: Path) -> None:
+    """The one that judges sees that the rank works, whatever node it is on."""
+    with nodes(tmp_path, KILL, KILL, fault="evaluates", token=SECRET) as both:
+        wait_for(lambda: any(node.said("the job is left alone") for node in both), "that it is")
+        (tmp_path / "go-on").touch()
+        assert [node.process.wait(PATIENCE_S) for node in both] == [0, 0], both[0].log.read_text()
+    assert not any(node.said("ending the job") for node in both)

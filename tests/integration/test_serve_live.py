@@ -55,6 +55,48 @@ def reloaded(page: Page, folder: Path) -> str:
     return str(json.loads(report.read_text())["summary"])
 
 
+Facts = tuple[set[tuple[str, str]], str]
+"""Rank and calls finished of each rank, and the newest verdict."""
+
+
+def face(page: Page) -> tuple[str, str | None]:
+    """What its tab shows: title and icon."""
+    return page.title(), page.get_attribute("#icon", "href")
+
+
+def see_that_its_tab_changed(page: Page, before: tuple[str, str | None]) -> None:
+    """From the job's name to the verdict."""
+    assert before[0] == "▶ seen: live, unhang"
+    assert face(page)[0].startswith("! problem: ")
+    assert face(page)[1] != before[1]
+
+
+def what_is_shown(page: Page) -> Facts:
+    """The facts on the live page."""
+    rows = [row.locator("td").all_inner_texts() for row in page.locator("#jobs tr").all()]
+    ranks = {(row[0], row[3]) for row in rows if len(row) > 6}
+    return ranks, page.locator("#verdicts a").first.inner_text()
+
+
+def what_top_says(folder: Path, environ: dict[str, str]) -> Facts:
+    """The same facts in a terminal."""
+    command = [sys.executable, "-m", "unhang", "top", "--once", "--job", "seen", "--width", "300"]
+    done = subprocess.run(
+        command, cwd=folder, env=environ, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1, done.stderr
+    rows = re.findall(r"^ +(\d+) (?:in a call|away|ended|) +([\d,]+)", done.stdout, re.MULTILINE)
+    (verdict,) = re.findall(r"^PROBLEM  (.*?) *$", done.stdout, re.MULTILINE)
+    return set(rows), verdict
+
+
+def what_top_says_too(page: Page, folder: Path, environ: dict[str, str]) -> str:
+    """The verdict on the page, once `unhang top` has said the same of it and of the ranks."""
+    shown = what_is_shown(page)
+    assert what_top_says(folder, environ) == shown
+    return shown[1]
+
+
 def test_a_browser_sees_the_job_and_its_verdict(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -82,6 +124,7 @@ def test_a_browser_sees_the_job_and_its_verdict(
                 page.goto(address_in(tmp_path / "said", process))
                 page.wait_for_selector("#jobs tr:nth-child(4)", timeout=60_000)
                 page.wait_for_selector("#jobs td:text('default_pg (0)')", timeout=60_000)
+                before = face(page)
                 page.click("#stacks")
                 page.wait_for_selector(f"#stacks-said:has-text('{PROGRAM.name}')", timeout=120_000)
                 page.click("#dump")
@@ -94,7 +137,8 @@ def test_a_browser_sees_the_job_and_its_verdict(
                 page.wait_for_selector("#verdicts a", timeout=120_000)
                 assert "PROBLEM" in page.inner_text("#verdicts")
                 assert not page.is_visible("#promise")
-                assert reloaded(page, tmp_path) in page.inner_text("#verdicts")
+                see_that_its_tab_changed(page, before)
+                assert reloaded(page, tmp_path) in what_top_says_too(page, tmp_path, environ)
                 while not (measured := told_of(tmp_path / "job.prom")):
                     page.wait_for_timeout(200)
                 assert complaints == []

@@ -73,6 +73,7 @@ class Doubt(Enum):
     IN_A_THREAD = 1, "an exception ended a thread of the rank, and the rank went on"
     A_LINE_ALONE = 1, "it rests on one message"
     HALF_SURE = 1, "the report that it comes from has medium confidence"
+    EITHER_SIDE = 2, "either side of the pair may have computed its splits wrongly"
     HAS_ENDED = 2, "{call} has ended and no rank waits: only its result may be wrong"
     MAKES_A_GROUP = 2, "the first call of a group leaves no record until all members have made it"
     AGE_UNKNOWN = 2, "no time shows how long {call} has been open"

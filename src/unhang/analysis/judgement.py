@@ -136,16 +136,27 @@ def _last_resort(claims: Sequence[Claim]) -> list[Claim]:
     """Take silent ranks back to an observation where something is known to be wrong.
 
     A rank without a dump may be waiting like the others; it is suspected only where nothing else
-    explains the hang.
+    explains the hang. Then calls that stand for no known reason may stand for it.
     """
-    if not any(c.is_cause and not c.kind.has(Trait.LAST_RESORT) for c in claims):
-        return list(claims)
+    causes = [c for c in claims if c.is_cause]
+    silent = [c for c in causes if c.kind.has(Trait.LAST_RESORT)]
+    others = [c for c in causes if not c.kind.has(Trait.LAST_RESORT)]
+    alone = [c for c in silent if not any(_may_explain(other, c) for other in others)]
+    if alone:
+        return [replace(c, role="observation") if c in others else c for c in claims]
     return [
-        replace(c, role="observation").doubted([Doubt.OTHER_CAUSE])
-        if c.kind.has(Trait.LAST_RESORT)
-        else c
+        replace(c, role="observation").doubted([Doubt.OTHER_CAUSE]) if others and c in silent else c
         for c in claims
     ]
+
+
+def _may_explain(cause: Claim, silent: Claim) -> bool:
+    """Whether a cause may be why ranks wait for those who are silent.
+
+    One that names no rank is no more than its own call: whoever waits elsewhere, waits for another.
+    """
+    named = cause.culprits or cause.kind.family == "deadlock"
+    return bool(named) or {*silent.victims} <= {*cause.victims}
 
 
 def _once(claims: Iterable[Claim]) -> list[Claim]:

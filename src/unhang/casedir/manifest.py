@@ -134,10 +134,14 @@ class LateRun:
     Attributes:
         host: Its node, as its name tells.
         waited_s: For so long it was waited for.
+        why: Why it can give nothing, where that is known.
+        ranks: First and last of those that it had told of.
     """
 
     host: str
     waited_s: float = 0.0
+    why: str = ""
+    ranks: Sequence[tuple[int, int]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,13 +364,20 @@ def _asked(parts: Sequence[NodePart], late: Sequence[LateRun], world: int) -> li
             told.setdefault(part.name, set()).update(rank.rank for rank in part.ranks)
     asked = [AskedPart(name, "answered", [*intervals(ranks)]) for name, ranks in told.items()]
     silent = [AskedPart(part.name, "not-reached", why=part.missed) for part in parts if part.missed]
-    silent += [AskedPart(each.host, "late", why=f"waited {each.waited_s:.0f} s") for each in late]
+    silent += [_silent_part(each) for each in late]
     silent = [each for each in silent if each.node not in told]
     left = set(range(world)).difference(*told.values())
     even = {len(ranks) for ranks in told.values() if ranks} == {len(left)}
-    if len(silent) == 1 and even:
+    if len(silent) == 1 and even and not silent[0].ranks:
         silent = [replace(silent[0], ranks=[*intervals(left)], inferred=True)]
     return [*asked, *silent]
+
+
+def _silent_part(late: LateRun) -> AskedPart:
+    """A run of which nothing came: lost, where that is known, or late."""
+    if late.why:
+        return AskedPart(late.host, "not-reached", [*late.ranks], why=late.why)
+    return AskedPart(late.host, "late", [*late.ranks], why=f"waited {late.waited_s:.0f} s")
 
 
 def _node(part: NodePart, ending: Ending | None) -> dict[str, Any]:

@@ -6,6 +6,8 @@ Attaching to a running process by its PID needs Python 3.14 or later on both sid
 from __future__ import annotations
 
 import argparse
+import codecs
+import getpass
 import re
 import socket
 import subprocess
@@ -13,8 +15,10 @@ import sys
 import threading
 
 from unhang.errors import ToolError, UsageError
+from unhang.wording import printable
 
 EXAMPLES = """unhang attach 127.0.0.1:41234 3f9a1c0b77d2e845
+unhang attach 127.0.0.1:41234
 unhang attach 4711"""
 
 FIRST_ATTACHABLE = (3, 14)
@@ -23,7 +27,12 @@ FIRST_ATTACHABLE = (3, 14)
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `unhang attach`."""
     parser.add_argument("target", metavar="ADDRESS|PID", help="as the stopped rank printed it")
-    parser.add_argument("token", nargs="?", help="as the stopped rank printed it")
+    parser.add_argument(
+        "token",
+        nargs="?",
+        help="as the stopped rank printed it; asked for where it is left out, as other users of "
+        "the node may see command lines",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -31,12 +40,23 @@ def run(args: argparse.Namespace) -> int:
     if args.target.isdigit():
         return _attach(int(args.target))
     found = re.fullmatch(r"([\w.:-]+):(\d{1,5})", args.target)
-    if not found or not args.token:
+    if not found:
         raise UsageError(
-            f"{args.target!r} is no address with a token, and no PID",
+            f"{args.target!r} is no address, and no PID",
             "The stopped rank prints the whole command on its stderr.",
         )
-    return _talk(found[1], int(found[2]), args.token)
+    return _talk(found[1], int(found[2]), args.token or _asked())
+
+
+def _asked() -> str:
+    """The token, typed without being shown, or the first line of stdin."""
+    token = ""
+    if sys.stdin is not None:
+        asks = sys.stdin.isatty()
+        token = getpass.getpass("token: ") if asks else sys.stdin.readline().strip()
+    if not token:
+        raise UsageError("the token is missing", "The stopped rank prints it on its stderr.")
+    return token
 
 
 def _attach(pid: int) -> int:
@@ -60,14 +80,20 @@ def _talk(host: str, port: int, token: str) -> int:
             f"no process answers at {host}:{port}: {error.strerror or error}",
             "A stopped rank listens on the loopback of its own node: run this command there.",
         ) from error
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
     with stream:
         stream.settimeout(None)
         stream.sendall(token.encode() + b"\n")
         threading.Thread(target=_type, args=(stream,), daemon=True).start()
         while data := stream.recv(1 << 16):
-            sys.stdout.write(data.decode("utf-8", "replace"))
+            sys.stdout.write(_safe(decoder.decode(data)))
             sys.stdout.flush()
     return 0
+
+
+def _safe(text: str) -> str:
+    """A text without what a terminal would obey: any program may listen at an address."""
+    return re.sub(r"[^\n\t]+", lambda found: printable(found[0]), text)
 
 
 def _type(stream: socket.socket) -> None:

@@ -88,6 +88,20 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default="auto",
         help="keep the last output: from files and pipes (default), from terminals too, or never",
     )
+    nodes = parser.add_argument_group(
+        "nodes", "supervisors of one job act as one where all have the same token"
+    )
+    nodes.add_argument(
+        "--meet",
+        metavar="HOST:PORT",
+        help="where they meet (default: the job's rendezvous host, 1000 above the job's port)",
+    )
+    nodes.add_argument(
+        "--meet-token",
+        metavar="FILE",
+        help="file with the token, 16 characters or more, readable by you alone (default: "
+        "UNHANG_MEET_TOKEN in the environment); without one nothing listens",
+    )
     record = parser.add_argument_group("recording")
     record.add_argument(
         "--no-arm", action="store_true", help="do not load the recorder into the processes"
@@ -226,5 +240,7 @@ def _session(command: Sequence[str], args: argparse.Namespace) -> int:
             notify=tuple(args.notify),
             dry_run=args.dry_run,
             metrics=args.metrics or "",
+            meet=args.meet or "",
+            meet_token=args.meet_token or "",
         ),
     )

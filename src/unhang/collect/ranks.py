@@ -2,21 +2,33 @@
 
 The recorder's own marks come first: a marked process said itself that it is rank R. Without marks
 the environment tells, but launchers, wrappers and data-loader workers carry RANK as well; of all
-Python processes in one line of descent with the same rank, the topmost is the rank.
+Python processes in one line of descent with the same rank, the topmost is the rank. Workers of a
+serving engine have neither, and tell by their titles.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from pathlib import Path
 
 from unhang.collect.processes import Process, ProcessTable
 from unhang.model import UNKNOWN_RANK
 from unhang.rankenv import LAUNCHERS, precedence_of, rank_env
 from unhang.record.contact.marks import Mark, alive, read_marks, roots
+from unhang.stacks.roles import is_core, is_engine, is_worker, ranks_of_titles
 
-__all__ = ["Target", "below", "find_ranks", "is_launcher", "marks_of", "python_processes"]
+__all__ = [
+    "Target",
+    "below",
+    "find_ranks",
+    "is_launcher",
+    "marks_of",
+    "of_one_job",
+    "python_processes",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +37,11 @@ class Target:
 
     Attributes:
         rank: Global rank, or UNKNOWN_RANK where it is none or nothing tells.
-        role: "rank", "launcher", "data-loader", "helper" or "unknown".
+        role: "rank", "launcher", "data-loader", "helper", "engine" or "unknown".
         parent_rank: The rank to which a helper belongs.
         world_size: What the job says, or 0.
         job: What tells one job of this node from another, or "".
-        how: How it is known: "mark", the variable's name, or "".
+        how: How it is known: "mark", "title", the variable's name, or "".
     """
 
     process: Process
@@ -42,6 +54,7 @@ class Target:
     how: str = ""
 
 
+TITLE = "title"
 _HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
 _TAKES_A_VALUE = frozenset({"-X", "-W", "--check-hash-based-pycs"})
 
@@ -112,7 +125,55 @@ def find_ranks(
         if _is_credible(claim, table, claims, said, hinted)
     }
     helpers = [helper for target in found.values() for helper in _helpers(target, table, found)]
-    return sorted([*found.values(), *helpers], key=_order)
+    known = {target.process.pid for target in (*found.values(), *helpers)} | ours
+    return sorted([*found.values(), *helpers, *_of_engines(table, known)], key=_order)
+
+
+def _of_engines(table: ProcessTable, known: Collection[int]) -> Iterator[Target]:
+    """Workers of serving engines, whose titles tell their ranks, and what gives them orders."""
+    sides: defaultdict[int, dict[int, str]] = defaultdict(dict)
+    for process in table.by_pid.values():
+        if process.python and process.pid not in known and is_worker(process.command):
+            sides[process.ppid][process.pid] = process.command
+        elif process.python and process.pid not in known and is_core(process.command):
+            sides.setdefault(process.pid, {})  # its workers may be dead
+    for parent, titles in sides.items():
+        ranks, job = ranks_of_titles(titles), f"engine-{parent}"
+        for pid in titles:
+            rank, size = ranks.get(pid, UNKNOWN_RANK), len(ranks)
+            role = "rank" if rank != UNKNOWN_RANK else "unknown"
+            yield Target(table.by_pid[pid], rank, role, world_size=size, job=job, how=TITLE)
+        for process in _serving(table, parent):
+            if process.pid not in known and process.pid not in titles:
+                yield Target(process, role="engine", job=job, how=TITLE)
+
+
+def of_one_job(targets: Sequence[Target]) -> list[Target]:
+    """Targets among which a number is that of one rank.
+
+    A trainer and the engine that serves it count their own ranks: the engine's workers are no ranks
+    beside others', and nor are those of two engines.
+    """
+    jobs = {target.job for target in targets if target.rank >= 0}
+    return [
+        replace(target, rank=UNKNOWN_RANK, role="engine")
+        if len(jobs) > 1 and target.how == TITLE and target.rank >= 0
+        else target
+        for target in targets
+    ]
+
+
+def _serving(table: ProcessTable, parent: int) -> Iterator[Process]:
+    """What starts workers, what starts that, and its other children that serve, or are dead."""
+    if parent not in table.by_pid:
+        return
+    line = [table.by_pid[parent], *table.above(parent)]
+    own = list(takewhile(lambda each: each.python and not is_launcher(each), line))
+    yield from own
+    for process in (each for one in own for each in table.below(one.pid)):
+        dead = process.state == "Z" and process.ppid == parent
+        if process not in own and (is_engine(process.command) or dead):
+            yield process
 
 
 def _order(target: Target) -> tuple[str, bool, int, int, int]:

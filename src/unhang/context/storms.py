@@ -1,8 +1,7 @@
 """Restarts that do not help: one job that stops for the same reason again and again.
 
-The decision says how often is enough. Only cases of the same job, or of the same command, count,
-whose first cause is of one kind and at one line: a job that its scheduler ends at a time limit may
-get on each time, and has no such line.
+Only cases of the same job count, or of the same command, whose first cause is of one kind and at
+one line. A job that its scheduler ends at a time limit may get on each time, and has no such line.
 """
 
 from __future__ import annotations

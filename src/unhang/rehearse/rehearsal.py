@@ -19,19 +19,29 @@ from unhang.casedir.manifest import create_case
 from unhang.casedir.place import Place, place_in
 from unhang.errors import InputError
 from unhang.ingest import load
+from unhang.model import Note
 from unhang.rehearse.commandline import RehearsedJob
 from unhang.rehearse.endstate import write_case
 from unhang.rehearse.largejobs import folded, with_needed
 from unhang.rehearse.matching.referee import Referee, RehearsalEnd
+from unhang.rehearse.schedules import (
+    KeptSchedule,
+    changes_since,
+    keep_schedule,
+    schedule_of,
+)
 from unhang.rehearse.server import rehearse
 from unhang.rehearse.verdict.proof import judged
 from unhang.report import Report
 
-__all__ = ["RehearsalWishes", "rehearsed"]
+__all__ = ["SCHEDULE_NOTES", "RehearsalWishes", "rehearsed"]
 
 RANKS: Final = 4
 """Where nothing says how many: two rows and two columns of a mesh."""
 _EVERY_S: Final = 5.0
+SCHEDULE_NOTES: Final = "schedule"
+"""The source of notes about what ranks call since a schedule was kept."""
+_SAME: Final = "Every rank makes the same calls as in the kept schedule."
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +52,15 @@ class RehearsalWishes:
         steps: Optimizer steps after which a rank ends; 0 for the script's own end.
         limit_s: After so long it ends.
         case: The new directory that keeps the evidence; None for none.
+        since: What ranks called before, to compare with.
+        save: The file that keeps what they call, if all calls meet.
     """
 
     steps: int = 0
     limit_s: float = 600.0
     case: Path | None = None
+    since: KeptSchedule | None = None
+    save: Path | None = None
 
 
 @contextmanager
@@ -68,10 +82,25 @@ def rehearsed(
         world = None if outcome.referee.running else outcome.referee.world
         loaded = load([str(case)], world_size=world)
         report = judged(diagnose(loaded), outcome, wishes.steps, case / "logs")
+        report = _with_schedule(report, outcome.referee, wishes)
         if wishes.case:
             yield loaded, report, place_in(case)
         else:
             yield loaded, _without_paths(report, case), Place()
+
+
+def _with_schedule(report: Report, referee: Referee, wishes: RehearsalWishes) -> Report:
+    """The report with what has changed in the ranks' calls; keep these where they all met."""
+    if wishes.since is None and wishes.save is None:
+        return report
+    now = schedule_of(referee)
+    said = [] if wishes.since is None else changes_since(wishes.since, now) or [_SAME]
+    if wishes.save and report.status == "healthy":
+        keep_schedule(now, wishes.save)
+    elif wishes.save:
+        said.append(f"{wishes.save} is not written: only a schedule whose calls all meet is kept.")
+    notes = (Note("info", SCHEDULE_NOTES, text) for text in said)
+    return replace(report, notes=(*report.notes, *notes))
 
 
 def _without_paths(report: Report, case: Path) -> Report:

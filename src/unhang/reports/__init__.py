@@ -66,7 +66,7 @@ def render(
 
 
 def _notebook(report: Report) -> str:
-    from unhang.reports.notebook import render as in_notebook
+    from unhang.reports.content.notebook import render as in_notebook
 
     return in_notebook(report)
 

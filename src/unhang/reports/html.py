@@ -130,6 +130,9 @@ def _body(report: Report, case: Case | None, picture: Picture) -> Iterator[str]:
 
 
 def _head(brief: Brief, report: Report) -> Iterator[str]:
+    blamed = report.findings[0].culprits if report.findings and report.ranks else ()
+    if blamed:
+        yield f'<a class="skip noprint" href="#rank={blamed[0]}">Go to rank {blamed[0]}</a>'
     yield f'<header><div class="bar"><span class="status {brief.status}">{brief.status}</span>'
     yield f'<span class="soft">{text_of(brief.basis)}</span>'
     yield '<button type="button" class="noprint" data-copy="ticket">Copy as ticket</button></div>'
@@ -215,7 +218,8 @@ def _map(report: Report, picture: Picture, story: Story) -> Iterator[str]:
     yield from _replay(picture)
     yield '<div id="map" class="wide" role="listbox" aria-multiselectable="true" '
     yield 'aria-label="Ranks: choose some to see these alone"></div>'
-    yield '<div class="bar legend" id="legend"></div><div id="about" class="about soft"></div>'
+    yield '<div class="bar legend" id="legend"></div>'
+    yield '<div id="about" class="about soft noprint"></div>'
     yield '<div id="chosen" class="soft noprint" role="status"></div></section>'
 
 

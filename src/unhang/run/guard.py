@@ -19,6 +19,7 @@ from unhang.run.child.streams import Stream
 
 if TYPE_CHECKING:
     from unhang.run.incident.verdict import Verdict
+    from unhang.run.meeting.invitation import Invitation
 
 __all__ = ["Guard", "Orders"]
 
@@ -43,6 +44,7 @@ class Orders(NamedTuple):
     verbose: bool
     quiet: bool
     notify: Sequence[str]
+    meet: Invitation | None = None
 
 
 class Guard:
@@ -110,6 +112,10 @@ class Guard:
     def told_to_continue(self) -> None:
         """A user sent SIGCONT: what was frozen may go on."""
         self.continued = True
+        self._wake()
+
+    def nudge(self) -> None:
+        """There is something new to look at."""
         self._wake()
 
     def _wake(self) -> None:

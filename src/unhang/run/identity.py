@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from unhang.rankenv import scheduled_job
 from unhang.record.contact.runtime_dir import safe_name
+from unhang.run.meeting.invitation import option_of
 
 __all__ = ["job_id", "run_id", "spans_nodes"]
 
@@ -22,7 +23,7 @@ def job_id(env: Mapping[str, str], command: Sequence[str], told: str = "") -> st
         return safe_name(text)
     if spans_nodes(command):
         for option in ("--rdzv-id", "--rdzv-endpoint", "--master-port"):
-            text = _option(command, option)
+            text = option_of(command, option)
             if text and text != "none":
                 return safe_name(text)
     if env.get("RANK") and env.get("MASTER_PORT"):
@@ -37,18 +38,8 @@ def run_id() -> str:
 
 def spans_nodes(command: Sequence[str]) -> bool:
     """Whether the launcher was told to use more than one node."""
-    nodes = _option(command, "--nnodes") or "1"
+    nodes = option_of(command, "--nnodes") or "1"
     return nodes not in ("1", "1:1")
-
-
-def _option(command: Sequence[str], name: str) -> str:
-    """Value of a launcher's option, in either spelling ("--a-b x", "--a_b=x"), or ""."""
-    for number, word in enumerate(command):
-        option, equals, value = word.partition("=")
-        if option.replace("_", "-") == name:
-            following = command[number + 1] if number + 1 < len(command) else ""
-            return value if equals else following
-    return ""
 
 
 def _name_of(command: Sequence[str]) -> str:

@@ -18,7 +18,6 @@ from pathlib import Path
 
 from unhang.activity.thresholds import APART_S
 from unhang.casedir.manifest import Ending
-from unhang.casedir.sharing import heard_of
 from unhang.collect.processes import read_processes
 from unhang.run.child.speak import say, write_all
 from unhang.run.guard import Guard, Orders
@@ -27,11 +26,21 @@ from unhang.run.incident.closing import short_path
 from unhang.run.incident.handling import Context, NodeIncident, What
 from unhang.run.incident.notifying import Notifier
 from unhang.run.incident.verdict import Verdict
+from unhang.run.meeting.beats import NodeBeat
+from unhang.run.meeting.company import Company, SharedDisk
+from unhang.run.meeting.joining import Joining
 from unhang.run.watching.jobtree import JobTree, starter_below
 from unhang.run.watching.moving import Movement
 from unhang.run.watching.pacing import Pacing
 from unhang.run.watching.roster import Gone, Roster
-from unhang.run.watching.watch import AUTO_AFTER, Alarm, HangWatch, Resumed, Working
+from unhang.run.watching.watch import (
+    AUTO_AFTER,
+    Alarm,
+    HangWatch,
+    ProgressLook,
+    Resumed,
+    Working,
+)
 from unhang.run.words import (
     elsewhere_words,
     end_words,
@@ -57,9 +66,9 @@ INTERRUPTED_S = 120.0
 LAUNCHER_ENDS_S = 40.0
 """Launchers end the other ranks of one that failed; torchrun gives them 30 s."""
 
-STACKS_S = 10.0
-"""So long a verdict that is made next to the job is waited for: before the job is ended, with the
-stacks of its calls; and after its end."""
+ALL_S = STACKS_S = 10.0
+"""So long a verdict that is made beside the job is waited for: before the job is ended, with the
+stacks of its calls; and after its end. So long other nodes have to look once more."""
 
 _TERMINATED = 128 + signal.SIGTERM
 
@@ -90,8 +99,10 @@ class Patrol:
         self._refining: threading.Thread | None = None
         self._amending: threading.Thread | None = None
         self._newcomers_s = self._began_s = time.monotonic()
-        self._told_of_launchers = self._waits_for_ranks = False
+        self._told_of_launchers = self._waits_for_ranks = self._led = False
+        self._looked_s = 0.0
         self._launching, self._launcher_looks = Movement(), 0
+        self.meeting = _meeting_of(orders, guard)
         self.context = Context(
             command=orders.command,
             env=orders.plan.apply(os.environ),
@@ -105,12 +116,26 @@ class Patrol:
             grace_s=orders.grace_s,
             say=say,
             in_time=lambda: not guard.hurried,
+            company=lambda: self.company,
+            keep_up=self._keep_up,
         )
         log = Path(orders.folder) / "notifications"
         self.notifier = Notifier(orders.notify, orders.job, log, say)
 
+    @property
+    def company(self) -> Company:
+        """The other supervisors of the job, as of now."""
+        return self.meeting.now()
+
     def walk(self) -> None:
         """Watch until the command has ended and everything is written."""
+        self.meeting.start()
+        try:
+            self._walk()
+        finally:
+            self.meeting.close()
+
+    def _walk(self) -> None:
         attempt = self.roster.attempt
         while not self.guard.is_over:
             self._sleep()
@@ -125,7 +150,9 @@ class Patrol:
                 self.watch.forget_ranks()
                 self.course = Course()
             self._look_at_progress()
+            self._notice_election()
             self._listen_to_others()
+            self._obey()
             self._thaw_if_asked()
         self._finish()
 
@@ -337,9 +364,9 @@ class Patrol:
         Args:
             acting: An alarm is being worked up: one that falls due comes with the next look.
         """
-        self.roster.weigh = self.watch.asks_for_work
-        look = self.roster.look()
-        event = self.watch.glance(look) if acting else self.watch.see(look)
+        look = self._look()
+        follows = self.company.follows
+        event = self.watch.glance(look) if acting or follows else self.watch.see(look)
         if isinstance(event, Working):
             self._tell_of_work(event)
             return None
@@ -353,10 +380,30 @@ class Patrol:
             self._goes_on(f"the job moved on after {event.quiet_s:.0f} s without progress")
         return event
 
+    def _look(self) -> ProgressLook:
+        """How far all ranks are, as far as they are seen; the others hear of those here."""
+        self.roster.weigh = self.company.ask_for_work(wanted=self.watch.asks_for_work)
+        mine, self._looked_s = self.roster.look(), time.monotonic()
+        return self.company.look(mine, lambda: self._beat(mine))
+
+    def _keep_up(self) -> None:
+        """The one that leads sees this node's ranks also while something else is waited for."""
+        if self.company.follows and time.monotonic() - self._looked_s >= self.interval_s:
+            self._look()
+
+    def _beat(self, mine: ProgressLook) -> NodeBeat:
+        here, gone = self.roster.of_attempt(self.roster.attempt)
+        known = {member.rank for member in here} | {each.member.rank for each in gone}
+        roster = self.roster
+        return NodeBeat.of(mine, roster.attempt, roster.world_size, self.interval_s, known)
+
     def _tell_of_work(self, event: Working) -> None:
-        for member in self.roster.members:
-            if member.rank in event.ranks and not self.orders.quiet:
-                say(work_words(member.rank, self.roster.heartbeat(member), event.quiet_s))
+        if self.orders.quiet:
+            return
+        here = {member.rank: member for member in self.roster.members}
+        for rank in event.ranks:
+            beat = self.roster.heartbeat(here[rank]) if rank in here else None
+            say(work_words(rank, beat, event.quiet_s, self.company.host_of(rank)))
 
     def _goes_on(self, text: str) -> None:
         if self.current is not None:
@@ -365,8 +412,8 @@ class Patrol:
         self._close_current(text)
 
     def _amend(self, incident: NodeIncident, *, ended_well: bool = False) -> None:
-        """Judge again, next to the job, what has turned out to be a pause."""
-        if not incident.amend(ended_well=ended_well):
+        """Judge anew, beside the job, what has turned out to be a pause."""
+        if self.company.follows or not incident.amend(ended_well=ended_well):
             return
         refining = self._refining
 
@@ -382,21 +429,41 @@ class Patrol:
 
     def _listen_to_others(self) -> None:
         """Another node has seen an incident: this node's evidence belongs to it too."""
-        named = self.context.named
-        if named is None or not self.roster.members or self._obeying():
+        meets = self.company.leads or self.company.follows
+        if not (self.roster.members or meets) or self._obeying():
             return
-        if self.current is not None and not self._leaves_it:
+        if self.current is not None and not (self._leaves_it or self.company.follows):
             return
-        news = heard_of(named, self.context.job, self.context.run)
+        news = self.company.news()
         if news is not None:
             self._close_current("another node looked at its ranks again")
             kind = "hang" if news.kind == "hang" else "rank-ended"
             detail = f"{printable(news.detail)} (seen by {printable(news.run)})"
             what = What(kind, detail, still_s=self.watch.still_s)
+            tell = self.company.leads  # it judges for all, and its verdict is the one
             if kind == "hang":
-                self._work_up(what, tell=False)
+                self._work_up(what, tell=tell)
             else:
-                self._conclude(self._begin(what), tell=False)
+                self._conclude(self._begin(what), tell=tell)
+
+    def _notice_election(self) -> None:
+        """Of what another one that led has left without an end, this one raises its own alarm."""
+        if self.company.leads and not self._led:
+            self._close_current("the supervisor that led is lost")
+            self.watch.forget_alarm()
+        self._led = self.company.leads
+
+    def _obey(self) -> None:
+        """End or freeze the job here, as the one that leads has ordered: if this one would, too."""
+        how = self.company.order()
+        wanted = how == "keep" if self.orders.on_hang == "keep" else how == "kill"
+        if not how or not wanted or self.orders.on_hang == "report":
+            return
+        if isinstance(self._see(acting=True), Resumed) or self.watch.left:
+            say("the job goes on here: this node does not end it")
+            return
+        self.guard.told_to_end()
+        self._end_here(how)
 
     def _obeying(self) -> bool:
         """Whether ranks end by order now: of a signal, or of a node that shares the last case."""
@@ -464,7 +531,8 @@ class Patrol:
     def _show(self, incident: NodeIncident, verdict: Verdict) -> None:
         self.guard.verdict = verdict
         write_all(f"\n{verdict.text}\n")
-        say(f"the evidence is in {short_path(incident.case)}")
+        of = " of this node" if self.company.follows else ""
+        say(f"the evidence{of} is in {short_path(incident.case)}")
         if incident.follows is not None:
             say(f"the first look is in {short_path(incident.follows.case)}")
 
@@ -491,20 +559,24 @@ class Patrol:
         """
         if self.orders.on_hang != "report":
             self._await(self._refining)  # ranks add the stacks of their calls while they can
+        absent = self._await_all(incident)
         verdict = incident.verdict if incident else None
         if incident is None or verdict is None:
             self.course.decided("there is no verdict", looks_again=False)
             return
+        if self.company.follows:
+            self.course.decided("the supervisor that leads decides", looks_again=True)
+            return
         how, grace_s = self.orders.on_hang, self.orders.grace_s
         if isinstance(self._see(acting=True), Resumed):
             return
-        again = self._put_off(verdict)
+        again = self._put_off(verdict, absent)
         if how == "report":
             if verdict.pausing and not self.orders.quiet:
                 say(pause_words(verdict, "looked at again when", grace_s))
             self.course.decided("--on-hang report", looks_again=again)
             return
-        spared = why_spared(verdict, how, grace_s, self.watch.left)
+        spared = why_spared(verdict, how, grace_s, self.watch.left, absent)
         if spared:
             say(f"{spared} (--on-hang {how})")
         if self.course.decided(spared, looks_again=again) and self.course.enter(
@@ -513,16 +585,30 @@ class Patrol:
             self._end_or_freeze(incident, how)
 
     def _end_or_freeze(self, incident: NodeIncident, how: str) -> None:
+        if how != "keep":
+            self.guard.told_to_end()
+        incident.tell_of_end("keep" if how == "keep" else "kill")
+        self._end_here(how)
+
+    def _end_here(self, how: str) -> None:
         if how == "keep":
             self.tree.freeze()
             say(f"the job is frozen for a debugger; to go on: kill -CONT {os.getpid()}")
             return
         say(f"ending the job (--on-hang {how})")
-        self.guard.told_to_end()
-        incident.tell_of_end()
         self.tree.end(lambda: self.guard.is_over)
 
-    def _put_off(self, verdict: Verdict) -> bool:
+    def _await_all(self, incident: NodeIncident | None) -> str:
+        """Why a verdict that may end the job is not of all nodes; they have a moment to look."""
+        until_s = time.monotonic() + ALL_S
+        acts = self.orders.on_hang != "report" and incident is not None
+        while absent := self.company.why_not_all() if acts else "":
+            if not self.company.leads or time.monotonic() > until_s or not self.context.in_time():
+                break
+            time.sleep(0.1)
+        return absent
+
+    def _put_off(self, verdict: Verdict, absent: str = "") -> bool:
         """Look again later at ranks that may yet come; the node that has them does, for all.
 
         Returns:
@@ -530,13 +616,15 @@ class Patrol:
         """
         here = {member.rank for member in self.roster.members}
         late = verdict.moving or verdict.pausing or self.watch.left
-        self._leaves_it = bool(late) and here.isdisjoint(late)
+        self._leaves_it = bool(late) and here.isdisjoint(late) and not self.company.leads
         if verdict.moving and not self._leaves_it:
             self.watch.put_off(verdict.moving)
         elif late and not self._leaves_it:
             pausing = {*verdict.pausing, *self.watch.left}
             self.watch.wait_until(self.orders.grace_s, pausing)
-        return bool(late)
+        elif absent and self.company.leads:  # later each time: it may be for ever
+            self.watch.put_off(here)
+        return bool(late) or bool(absent)
 
     def _await(self, judging: threading.Thread | None) -> None:
         """Wait for a verdict that comes next to the job, but not for long."""
@@ -549,3 +637,12 @@ class Patrol:
     def _thaw_if_asked(self) -> None:
         if self.guard.continued or self.guard.interrupted_s:
             self.tree.thaw()
+
+
+def _meeting_of(orders: Orders, guard: Guard) -> Joining | Company:
+    """How this supervisor finds the others of its job, if it has any."""
+    if orders.meet is not None:
+        return Joining(orders.meet, orders.run, guard.nudge, say)
+    if orders.named:
+        return SharedDisk(Path(orders.named).absolute(), orders.job, orders.run)
+    return Company()

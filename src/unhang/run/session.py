@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
+from unhang.errors import UsageError
 from unhang.run.child.environment import EnvironmentPlan, Options, plan_environment
 from unhang.run.child.ranklogs import make_place, place_for_logs, settle_logs
 from unhang.run.child.speak import say
@@ -20,6 +21,7 @@ from unhang.run.child.streams import plan_streams
 from unhang.run.child.supervisor import NoRoomError, not_started, supervise
 from unhang.run.guard import Guard, Orders
 from unhang.run.identity import job_id, run_id
+from unhang.run.meeting.invitation import TOKEN, Invitation, invitation_of
 
 __all__ = ["NoFolderError", "Wishes", "run_session"]
 
@@ -55,13 +57,15 @@ class Wishes(NamedTuple):
     notify: Sequence[str] = ()
     dry_run: bool = False
     metrics: str = ""
+    meet: str = ""
+    meet_token: str = ""
 
 
 def run_session(command: Sequence[str], wishes: Wishes) -> int:
     """Run `command` as `wishes` say and return the exit code of `unhang run`.
 
     Raises:
-        UsageError, OutputError: --case, --metrics or --rank-logs cannot be used.
+        UsageError, OutputError: --case, --meet, --metrics or --rank-logs cannot be used.
         NotFoundError, NotExecutableError: The command cannot be started.
     """
     run = run_id()
@@ -117,6 +121,8 @@ def _supervised(command: Sequence[str], wishes: Wishes, names: tuple[str, str], 
         make_place(wishes.rank_log_place)
     run, job = names
     env = plan.apply(os.environ)
+    meet = _invitation(command, wishes, env.get("UNHANG_JOB", job))
+    env.pop(TOKEN, None)  # a secret of ours, which the job has no use for
     streams = plan_streams(wishes.logs)
     orders = Orders(
         command=command,
@@ -133,6 +139,7 @@ def _supervised(command: Sequence[str], wishes: Wishes, names: tuple[str, str], 
         verbose=wishes.verbose,
         quiet=wishes.quiet,
         notify=wishes.notify,
+        meet=meet,
     )
     with _reserved(wishes.case, orders.job, run):
         guard = _guard(orders)
@@ -150,6 +157,20 @@ def _supervised(command: Sequence[str], wishes: Wishes, names: tuple[str, str], 
     if wishes.exit_verdict:
         return guard.verdict.exit_code if guard.verdict else int(code != 0)
     return code
+
+
+def _invitation(command: Sequence[str], wishes: Wishes, job: str) -> Invitation | None:
+    """Where to meet the other supervisors; a directory that they share is a meeting already."""
+    if not (wishes.meet or wishes.meet_token or TOKEN in os.environ):
+        return None
+    if wishes.case:
+        if wishes.meet or wishes.meet_token:
+            raise UsageError(
+                "the supervisors meet over --case, or over the network",
+                "leave out --case, or --meet and --meet-token",
+            )
+        return None
+    return invitation_of(os.environ, command, job, wishes.meet, wishes.meet_token)
 
 
 def _guard(orders: Orders) -> Guard:

@@ -32,11 +32,11 @@ def slow_words(slow: SlowRank) -> str:
     )
 
 
-def work_words(rank: int, beat: Heartbeat | None, quiet_s: float) -> str:
+def work_words(rank: int, beat: Heartbeat | None, quiet_s: float, host: str = "") -> str:
     """A rank that works while the others wait for it: since when, and what it does."""
     since = time.strftime("%H:%M:%S", time.localtime(time.time() - quiet_s))
     activity = f" ({printable(beat.activity)})" if beat is not None and beat.activity else ""
-    where = ""
+    where = f" on {printable(host)}" if host else ""
     if beat is not None and beat.seen_file:
         place = f"{Path(beat.seen_file).name}:{beat.seen_line}"
         where = f", now in {printable(beat.seen_function)} at {printable(place)}"

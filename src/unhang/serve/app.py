@@ -147,7 +147,7 @@ class _Desk:
         return pasts, failed
 
     def _known(self) -> tuple[dict[str, Past], dict[Path, str], dict[str, Path]]:
-        """Cases with a verdict, those that cannot be read, and those that nobody has judged yet."""
+        """Cases with a verdict, those that cannot be read, and those that are not judged yet."""
         known: dict[str, Past] = {}
         failed: dict[Path, str] = {}
         waiting: dict[str, Path] = {}

@@ -166,7 +166,7 @@ def _placed(
     Where one file holds a process and its children, the first that is no helper is the rank.
     """
     named = piece.rank if piece.rank != UNKNOWN_RANK else file_rank
-    titled = ranks_of_titles(samples)
+    titled = ranks_of_titles({sample.pid: sample.command for sample in samples})
     owner = -1
     for sample in samples:
         own = sample.rank if sample.rank != UNKNOWN_RANK else titled.get(sample.pid, UNKNOWN_RANK)

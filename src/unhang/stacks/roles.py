@@ -7,12 +7,19 @@ the ranks. Their outermost Python frames give them away.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 from unhang.model import UNKNOWN_RANK, ProcessSample
 from unhang.stacks.ownership import same_file
 
-__all__ = ["place_in_title", "ranks_of_titles", "role_of_stack"]
+__all__ = [
+    "is_core",
+    "is_engine",
+    "is_worker",
+    "place_in_title",
+    "ranks_of_titles",
+    "role_of_stack",
+]
 
 _SIGNS: tuple[tuple[str, str, str], ...] = (
     # function, end of the file's path, role
@@ -32,19 +39,35 @@ _ENGINE = re.compile(
     r"\b(?:VLLM::(?:EngineCore|APIServer)|sglang::(?:detokenizer|tokenizer)|sglang::http)"
 )
 """Processes that give workers their orders, by the titles that they give themselves."""
+_CORE = re.compile(r"\bVLLM::EngineCore")
 _WORKER = re.compile(r"\b(?:VLLM::Worker|sglang::scheduler)(?P<where>(?:_[A-Z]{2,3}\d{1,5})+)\b")
 _PLACE = re.compile(r"_([A-Z]{2,3})(\d{1,5})")
 
 
-def ranks_of_titles(samples: Sequence[ProcessSample]) -> dict[int, int]:
+def ranks_of_titles(titles: Mapping[int, str]) -> dict[int, int]:
     """Ranks by process, where the titles of all workers tell them, each another one.
 
     A worker of one tensor-parallel group ("VLLM::Worker_TP2") has its number as its rank. With a
     second coordinate next to it nothing tells how they are counted.
     """
-    found = {s.pid: _rank_in(s.command) for s in samples if _WORKER.search(s.command)}
+    found = {pid: _rank_in(title) for pid, title in titles.items() if is_worker(title)}
     whole = UNKNOWN_RANK not in found.values() and len(set(found.values())) == len(found)
     return found if whole else {}
+
+
+def is_worker(title: str) -> bool:
+    """Whether a process says that it is a worker of a serving engine."""
+    return _WORKER.search(title) is not None
+
+
+def is_engine(title: str) -> bool:
+    """Whether a process says that it is the engine, or another part that serves it."""
+    return _ENGINE.search(title) is not None
+
+
+def is_core(title: str) -> bool:
+    """Whether a process says that it is the part of an engine that orders each step."""
+    return _CORE.search(title) is not None
 
 
 def place_in_title(title: str) -> str:
@@ -62,7 +85,7 @@ def _rank_in(title: str) -> int:
 
 def role_of_stack(sample: ProcessSample) -> str:
     """Return "launcher", "engine", "data-loader" or "helper"; "unknown" where nothing shows one."""
-    if _ENGINE.search(sample.command):
+    if is_engine(sample.command):
         return "engine"
     for thread in sample.threads:
         if not thread.is_main:

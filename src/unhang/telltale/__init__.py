@@ -13,16 +13,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from typing import Final
 
+from unhang.telltale.forms import FORMS
 from unhang.telltale.providers import LONG, PROVIDERS, SHAPES
+from unhang.telltale.short_options import PROGRAMS
 from unhang.telltale.tells import (
     ASSIGNED,
     BLOCKS,
-    FORMS,
     HINTS,
     NAME,
     NAMED,
     NUMBER,
-    PROGRAMS,
     STRONG_NAME,
     WORDS,
 )

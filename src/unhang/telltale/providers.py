@@ -12,7 +12,7 @@ __all__ = ["LONG", "PROVIDERS", "SHAPES"]
 
 PROVIDERS: Final = (
     # What providers publish of how their tokens begin, and what follows. Prefixes are literal.
-    ("AKIA ASIA ABIA ACCA", r"[0-9A-Z]{16}"),  # AWS
+    ("AKIA ASIA ABIA ACCA", r"[0-9A-Z]{16}(?::[A-Za-z0-9/+]{30,})?"),  # AWS
     ("ABSK", r"[A-Za-z0-9+/]{60,}"),  # AWS Bedrock
     ("AIza ya29. GOCSPX- 1//0", r"[\w-]{16,}"),  # Google
     ("LTAI AKID AQVN", r"[A-Za-z0-9_-]{14,}"),  # Alibaba, Tencent, Yandex

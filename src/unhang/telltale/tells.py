@@ -1,4 +1,4 @@
-"""By what a secret is told: providers' prefixes, forms, names before it, options of programs.
+"""By what a secret is told: the names before it.
 
 Tables only; `telltale` reads them. Every pattern is linear in the length of a text (a test tries
 each on its own worst inputs): what is unbounded begins where a run of its characters does. That is
@@ -7,18 +7,15 @@ why no pattern says what stands before a name: it stays anyway.
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 __all__ = [
     "ASSIGNED",
     "BLOCKS",
-    "FORMS",
     "HINTS",
     "NAME",
     "NAMED",
     "NUMBER",
-    "PROGRAMS",
     "STRONG_NAME",
     "WORDS",
 ]
@@ -59,135 +56,19 @@ NAME: Final = (
 )
 NUMBER: Final = r"[\d.,+-]{1,7}[KMBkmb]?"
 
-FORMS: Final = (
-    (r"(?<=://)[^\s/:@\"'<>]*:[^\s/\"'<>]+(?=@)", 0),  # user:password in a URL
-    # the same with a slash in the password; host:port/path is none
-    (r"(?<=://)[^\s/:@\"'<>]{1,80}:(?!\d{1,5}/)[^\s\"'<>@]{1,200}(?=@[\w.-])", 0),
-    (r"(?<=https://)[^\s/:@\"'<>]{8,}(?=@)|(?<=http://)[^\s/:@\"'<>]{8,}(?=@)", 0),
-    # the same without a scheme; image:tag@sha256 is none
-    (
-        (
-            r"(?<![\w/@.:+-])(?:(?<=[\s\"'=])|(?<![^\s]))[A-Za-z_][\w.+-]{0,60}:"
-            r"(?=[^\s/@:]*[A-Za-z])[^\s/@:\"'<>]{3,200}(?=@(?!sha\d)[A-Za-z0-9])"
-        ),
-        0,
-    ),
-    (
-        (
-            r"(?:(?<=[?&#])|(?<=%3F)|(?<=%26))(?P<kept>[\w.-]{0,60}(?:sig|signature|token|key|secret|passw?|passwd|password|"
-            r"credential|auth|key-?id|code)(?:=|%3D))(?P<value>(?:[^\s&#\"'<>\\%]|%(?!26))+)"
-        ),
-        re.IGNORECASE,
-    ),
-    # hooks: whoever has the path may write there
-    (r"(?P<kept>/services/)(?P<value>T\w{4,20}/B\w{4,20}/\w{4,})", 0),
-    (
-        (
-            r"(?P<kept>(?:(?<=://)[\w.:-]{0,120}|(?<=\burl: )|(?<=\bpost ))"
-            r"(?:/[\w.@-]{1,64}){0,6}/(?:web)?hooks?(?:/catch|/send)?/)(?P<value>[^\s\"'<>]{6,})"
-        ),
-        re.IGNORECASE,
-    ),
-    (
-        r"(?<=://)(?P<kept>[\w.-]{0,60}hooks?\.[\w.-]{1,80}/)(?P<value>[^\s\"'<>]{6,})",
-        re.IGNORECASE,
-    ),
-    # a part of a path: /key/X, /token/X; conda's channels have /t/xx-X/
-    (
-        r"(?P<kept>/(?:key|token|secret|apikey|api-key|access_token)/)(?P<value>(?=[^\s/]{0,60}\d)[\w~.-]{10,})",
-        re.IGNORECASE,
-    ),
-    (r"(?P<kept>/t/)(?P<value>[a-z]{2}-[\w-]{16,})", 0),
-    (
-        r"(?P<kept>[\"'](?:d|k|p|q|dp|dq|qi)[\"']\s{0,4}:\s{0,4}[\"'])(?P<value>[\w-]{22,})",
-        0,
-    ),  # JWK
-    # "key" alone is a word of its own; what is long and mixed behind it is none
-    (
-        (
-            r"(?<![\w-])(?P<kept>key[\"']?\s{0,4}[=:]\s{0,4}[\"']?)"
-            r"(?P<value>(?=[A-Za-z+/=]{0,60}\d)(?=[\d+/=]{0,60}[A-Za-z])[A-Za-z0-9+/]{24,}={0,2})(?![\w-])"
-        ),
-        0,
-    ),
-    # as environments have it; mere words and numbers of such names are settings
-    (
-        (
-            r"(?<![A-Z0-9_])(?P<kept>[A-Z][A-Z0-9_]{0,60}(?<!_P)_KEY[\"']?\s{0,4}[=:]\s{0,4}[\"']?)"
-            r"(?P<value>(?!/|0x)(?=[^\s\"']{0,60}\d)(?=[^\s\"']{0,60}[A-Za-z])[^\s\"',;]{16,})"
-        ),
-        0,
-    ),
-    (
-        (
-            r"(?<![A-Z0-9_])(?P<kept>[A-Z][A-Z0-9_]{0,60}_(?:KEY|TOKEN|SECRET|PASSWORD)\s{1,4})"
-            r"(?P<value>(?=[^\s\"']{0,60}\d)(?=[^\s\"']{0,60}[A-Za-z])[\w+/.=-]{20,})"
-        ),
-        0,
-    ),
-    (r"(?<![A-Za-z])MUNGE:[\w+/=]{16,}:?", 0),
-    (r"(?<=\bPIN is )[\w-]*\d[\w-]{3,}|(?<=\bPIN: )[\w-]*\d[\w-]{3,}", 0),
-    # bind('cn=x', 'password'), login("user", "password")
-    (
-        (
-            r"(?P<kept>(?:simple_bind(?:_s)?|\blogin|authenticate|\.auth)\(\s{0,4}[\"'][^\"'\n]{0,200}[\"'],\s{0,4}[\"'])"
-            r"(?P<value>[^\"'\n]+)"
-        ),
-        0,
-    ),
-    (r"(?P<kept>(?<=\s)<<<\s{0,4}[\"'])(?P<value>[^\"'\n]+)", 0),  # a here string
-    (r"(?P<kept>\balias set \S{1,80} \S{1,200} )(?P<value>\S+(?: \S+)?)", 0),  # mc
-    # in other tongues; here, for letters beyond ASCII would slow the patterns of `ASSIGNED`
-    (
-        (
-            r"(?P<kept>(?:密码|密碼|口令|密钥|令牌|パスワード|비밀번호|[Pp]asswort|[Kk]ennwort|"
-            r"[Mm]ot de passe|[Cc]ontrase(?:ñ|n)a|[Ss]enha|[Hh]asło|[Пп]ароль|"
-            r"[Ww]achtwoord|[Ll]ösenord)"
-            r"\s{0,4}(?:[:\uff1a=\uff1d是为は]|\s(?:ist|est|es|é|is))\s{0,4}[\"'“「]?)"
-            r"(?P<value>[^\s\"'\uff0c。、”」]{2,})"
-        ),
-        0,
-    ),
-    # what CI is told to hide
-    (r"(?P<kept>::add-mask::|issecret=true\])(?P<value>\S[^\n]*)", re.IGNORECASE),
-    # a line of .pgpass
-    (
-        r"(?<!\S)(?P<kept>[\w.*-]{1,200}:(?:54\d\d|\*):[\w.*-]{1,60}:[\w.*-]{1,60}:)(?P<value>\S+)",
-        0,
-    ),
-    # what is piped to a program that asks for a password
-    (
-        (
-            r"(?P<kept>\b(?:echo|printf)\s{1,4}(?:-\w{1,3}\s{1,4})?\\?[\"']?)(?P<value>[^|\n\"']{2,200})"
-            r"(?=\\?[\"']?\s{0,4}\|[^|\n]{0,120}"
-            r"(?:-?-stdin|sudo -S|passwd|with-token|passphrase-fd|login))"
-        ),
-        0,
-    ),
-    (r"(?P<kept>\bhtpasswd\s(?=\S{0,60}b)(?:\S{1,200}\s{1,4}){1,8})(?P<value>[^\s-]\S*)", 0),
-    (r"(?<![A-Za-z0-9])(?:bot)?\d{8,10}:[\w-]{30,64}", 0),  # Telegram
-    (r"(?<![\w-])[MNO][\w-]{23,27}\.[\w-]{6}\.[\w-]{27,}", 0),  # Discord
-    (r"(?<![\w-])eyJ[\w-]{10,}\.[\w-]{10,}(?:\.[\w-]*)*", 0),  # JSON web tokens
-    (r"(?<![\w.+/-])(?:eyJhcGlf|eyJhdXRo|eyJrIjoi)[\w+/=-]{16,}", 0),  # JSON in base64
-    (r"(?<![\w.-])pat[A-Za-z0-9]{14}\.[0-9a-f]{64}|[A-Za-z0-9]{14}\.atlasv1\.[\w-]{40,}", 0),
-    (r"(?<![\w-])[\w~.-]{3}\dQ~[\w~.-]{30,}|(?<![\w-])[0-9a-f]{32}-us\d{1,2}\b", 0),
-    (r"\$(?:[156y]|2[abxy]?|apr1|argon2\w{0,2}|scrypt|pbkdf2[\w-]{0,16})\$[\w./$,=+-]{8,}", 0),
-    (r"(?<=\bbearer )(?=\S{0,40}[\d._~+/=-]|\S{20})[\w.~+/=-]{8,}", re.IGNORECASE),
-    (r"(?<=\bbasic )(?=\S*[\d=])[A-Za-z0-9+/]{8,}={0,2}", re.IGNORECASE),
-    (r"(?<=\bpass:)[^\s\"']{2,}", 0),  # openssl
-)
-
 _SIGN: Final = (
     r"(?:(?:\s?:\s?(?:str|bytes|SecretStr|Optional\[str\]|str \| None))?"
     r"\s{0,8}(?:=>|:=|==?|[:\uff1a\uff1d是为])\s{0,8}"
     r"|(?<=[_-]key)\s{1,8}"
-    r"|(?<=[\"'])\s{0,4},\s{0,4}(?=\\?[\"'])(?!\\?[\"'][\w.-]{1,40}\\?[\"']\s{0,4}:))(?:[bruf]{1,2}(?=[\"']))?\\?[\"']?"
+    r"|(?<=[\"'])\s{0,4},\s{0,4}(?=\\?[\"'])(?!\\?[\"'][\w.-]{1,40}\\?[\"']\s{0,4}:))"
+    # b"value", Some("value"), SecretStr('value'), {"value": "value"
+    r"(?:(?:[bruf]{1,2}|[A-Za-z][\w.:]{0,30}\(|\{\s{0,4}[\"']value[\"']\s?:\s?)(?=[\"']))?\\?[\"']?"
 )
 _QUOTED: Final = r"(?<=\")[^\"\\\n]+(?=\\?\")|(?<=')[^'\\\n]+(?=\\?')"
 _BARE: Final = r"(?:[^\s\"',;&\\]|\\[^\"'\s]|[,;&](?=[^\s,;&\"'])(?![\w.-]{1,40}=))"
 _VALUE: Final = rf"(?:{_QUOTED}|{_BARE}{{4,}})"
-_SOME: Final = rf"(?!(?:yes|no|true|false|none|null)\b)(?:{_QUOTED}|{_BARE}{{2,}})"
-_LAST: Final = r"\\?[\"')]?\]?"
+_SOME: Final = rf"(?!(?:yes|no|not|true|false|none|null)\b)(?:{_QUOTED}|{_BARE}{{2,}})"
+_LAST: Final = r"\\?[\"')]?\]?(?:\s\([^()\n]{1,30}\))?"
 """What may stand between a name and its sign: the end of a string, of a subscript."""
 
 _CLAUSE: Final = (
@@ -209,7 +90,7 @@ ASSIGNED: Final = (
         r"(?:digest|aws4[\w-]{0,20}|oauth|hawk)\s)(?P<value>[^\n]+)"
     ),
     (
-        rf"(?P<kept>authorization{_LAST}\s{{0,8}}[=:]\s{{0,8}}\\?[\"']?(?:[a-z]{{3,12}}\s{{1,8}})?)"
+        rf"(?P<kept>authorization{_LAST}\s{{0,8}}[=:]\s{{0,8}}b?\\?[\"']?(?:[a-z]{{3,12}}\s{{1,8}})?)"
         rf"(?P<value>{_VALUE})"
     ),
     # all values of a header, not the first alone
@@ -220,30 +101,48 @@ ASSIGNED: Final = (
     # <token>value</token>, name="password" value="value"
     rf"(?P<kept>token{_TAIL}>)(?P<value>[^<>\n]+)(?=</)",
     (
-        rf"(?P<kept>\b(?:name|key)[\"']?\s{{0,4}}[=:]\s{{0,4}}[\"'][\w.-]{{0,60}}(?:{_WORDS}|token)[\w.-]{{0,20}}"
-        rf"[\"'],?\s{{1,4}}[\"']?value[\"']?\s{{0,4}}[=:]\s{{0,4}}[\"'])(?P<value>[^\"'\n]+)"
+        rf"(?P<kept>\b(?:name|key)[\"']?\s{{0,4}}[=:]\s{{0,4}}[\"']?[\w.-]{{0,60}}(?:{_WORDS}|token)[\w.-]{{0,20}}"
+        r"[\"']?,?\s{1,4}[\"']?value[\"']?\s{0,4}[=:]\s{0,4})"
+        r"(?P<value>(?<=[\"'])[^\"'\n]+|\"[^\"\n]+|'[^'\n]+|[^\s\"',}]+)"
     ),
     # the same for tokens, of which models have harmless ones: a mere number is none
     rf"(?P<kept>token{_LAST}{_SIGN})(?![\d.,]+(?!\S))(?P<value>{_VALUE})",
     # pw=value, "pass": "value"; PWD=/a/path is a working directory
     (
         r"(?P<kept>(?<![A-Za-z])(?:pass|pw|pwd|psw|_auth)"
-        rf"(?:=|\\?[\"']\s{{0,8}}:\s{{0,8}}|:\s{{1,4}}(?=[^\s\"']{{0,40}}[\d!@#$%^&*]|[\"']))\\?[\"']?)"
+        rf"(?:=|\s{{1,4}}=\s{{1,4}}(?=[\"'])|\\?[\"']\s{{0,8}}:\s{{0,8}}|:\s{{1,4}}(?=[^\s\"']{{0,40}}[\d!@#$%^&*]|[\"']))\\?[\"']?)"
         rf"(?![\d.,]+(?!\S)|/)(?P<value>{_VALUE})"
+    ),
+    # pw value, pass for x is value
+    (
+        r"(?P<kept>\b(?:(?:pw|pwd|psw)(?:\s(?:is|was))?|pass(?:\s[\w.-]{1,20}){0,4}\s(?:is|was))\s)"
+        r"(?P<value>(?=[A-Za-z_-]{0,60}[\d!@#$%^&*+?~])(?=[^\sA-Za-z]{0,60}[A-Za-z])[^\s\"'`/=]{5,})(?!\S)"
     ),
     r"(?P<kept>[\"']auth(?:token)?[\"']\s{0,8}:\s{0,8}[\"'])(?P<value>[^\"'\n]{8,})",
     # --db-pass value, --wandb-key value, --dbPassword value
     (
         r"(?<![\w.-])(?P<kept>--?"
         rf"(?:(?:[\w.-]{{0,80}}[_.-])?(?:{_SHORT})|[\w.-]{{0,80}}(?:{_WORDS})|(?:store|key|src|user|db)pass)s?"
-        r"(?:=|\s{1,8})\\?[\"']?)(?!-|[\d.,]{1,6}(?!\S)|\\?[\"']?\s)"
+        r"(?:-command)?(?:=|\s{1,8})\\?[\"']?)(?!-|[\d.,]{1,6}(?!\S)|\\?[\"']?\s)"
         r"(?P<value>(?<=\")[^\"\n]+|(?<=')[^'\n]+|[^\s\"']+)"
     ),
     (
         rf"(?P<kept>pass ?phrase{_CLAUSE}\s{{1,4}}(?:is|was)\s{{1,4}})"
         rf"(?!(?:{_SAYS})\b)(?P<value>[^\"'\n]+)"
     ),
-    r"(?P<kept>\blogin\s{1,4}\S{1,80}\s{1,4}password\s{1,4})(?P<value>\S+)",  # .netrc
+    # .netrc, on one line or on several
+    r"(?P<kept>\blogin\s{1,4}\S{1,80}\s{1,4}password\s{1,4})(?P<value>\S+)",
+    (
+        rf"\A(?P<kept>[ \t]{{0,40}}(?:{_WORDS})[ \t]{{1,8}})(?!(?:{_SAYS})\b)"
+        r"(?P<value>\S+)(?=\s{0,8}\Z)"
+    ),
+    # a line of a configuration: bind_pass = value
+    (
+        r"\A(?P<kept>[ \t>$+-]{0,40}[\w.\[\]\"'$-]{0,80}(?:pass|pw|pwd|psw|psk|authtok)[\"']?\]?"
+        r"[ \t]{0,20}[:=][ \t]{0,20}[\"']?)"
+        rf"(?![\d.,]+[\"';]?\Z|/|(?:{_SAYS}|ok|done|true|false|yes)\b)"
+        r"(?P<value>(?<=\")[^\"\n]+|(?<=')[^'\n]+|[^\s\"']{2,})(?=[\"']?;?\s{0,8}\Z)"
+    ),
 )
 
 NAMED: Final = (
@@ -266,6 +165,18 @@ NAMED: Final = (
         rf"(?P<kept>(?:{_WORDS}|{_AUTHENTIC}){_TAIL}{_CLAUSE}"
         rf"(?:(?<=\sis)|(?<=\swas)|(?<=\sare)|(?<=\sto)|(?<=ed)|(?<=given)|(?<=\ses)|(?<=\sist)|(?<=\sest)):?\s{{1,4}})"
         rf"(?!(?:{_SAYS})\b)(?P<value>[^\s\"']{{3,}})"
+    ),
+    # the same with some words between; then it has to look like one
+    (
+        rf"(?P<kept>(?:{_WORDS}|{_AUTHENTIC})\s(?:for|of|on|in|to)(?:\s[^\s:=]{{1,30}}){{1,4}}\s?[:=]\s{{1,4}}[\"'`]?)"
+        r"(?P<value>(?=[A-Za-z_-]{0,60}[\d!@#$%^&*+?~])(?=[^\sA-Za-z]{0,60}[A-Za-z])[^\s\"'`]{6,})"
+    ),
+    (
+        rf"(?P<kept>(?:{_WORDS}|{_AUTHENTIC})[^\n]{{1,200}}?[\"'])(?P<value>[0-9a-f]{{32,64}})(?=[\"'])"
+    ),
+    (
+        rf"(?P<kept>(?:{_WORDS}|{_AUTHENTIC})(?:\s[\w'-]{{1,20}}){{1,3}}\s(?:is|was):?\s{{1,4}}[\"'`]?)"
+        r"(?P<value>(?=[A-Za-z_-]{0,60}[\d!@#$%^&*+?~])(?=[^\sA-Za-z]{0,60}[A-Za-z])[^\s\"'`]{6,})"
     ),
     (
         rf"(?P<kept>(?:{_WORDS}|{_AUTHENTIC})s?\s{{1,4}})"
@@ -302,6 +213,21 @@ BLOCKS: Final = (
             r"(?P<value>(?:[ \t]+\S[^\n]*(?:\n|\Z))+)"
         ),
     ),
+    # <name>a.secret.key</name> <value>value</value>; a variable of Terraform
+    (
+        "</name>",
+        (
+            rf"(?P<kept><name>[\w.-]{{0,80}}(?i:{_WORDS}|token|[._]key)[\w.-]{{0,20}}</name>"
+            r"\s{0,40}<value>)(?P<value>[^<]+)"
+        ),
+    ),
+    (
+        r'variable\s"',
+        (
+            rf"(?P<kept>\bvariable\s\"[\w-]{{0,60}}(?i:{_WORDS}|token|_pass|_key)[\w-]{{0,20}}\"\s?\{{"
+            r"[^{}]{0,400}?\bdefault\s{0,20}=\s{0,4}\")(?P<value>[^\"\n]+)"
+        ),
+    ),
     # a Secret of Kubernetes: all of its data; kubectl prints it before the kind
     (
         "kind: Secret",
@@ -328,31 +254,18 @@ BLOCKS: Final = (
 )
 
 HINTS: Final = (
-    "@", "key", "token", "auth", "secret", "pass", "pw", "psw", "cred", "cookie", "dsn", "shared",
-    "connection", "sessid", "sessionid", "seed", "mnemonic", "bearer", "basic", "eyj", "sas", "jwt",
-    "sig", "pin", "code=", "code%3d", "hook", "/services/", "bot", ":aa", "atlasv1", "q~", "-us",
-    "$", "pat", "echo ", "printf", "add-mask", "identified", ":54", ":*:", "/t/", "munge:", "<<<",
-    "simple_bind", "alias set", '"d"', "'d'", "密", "口令", "令牌", "パスワード", "비밀번호",
-    "kennwort", "contrase", "senha", "hasło", "парол", "wachtwoord", "lösenord",
+    "@", "key", "token", "auth", "secret", "pass", "pw", "psw", "cred", "cookie", "dsn",
+    "shared", "connection", "sessid", "sessionid", "seed", "mnemonic", "bearer", "basic", "eyj",
+    "sas", "jwt", "sig", "pin", "code=", "code%3d", "hook", "/services/", "bot", ":aa",
+    "atlasv1", "q~", "-us", "$", "pat", "echo ", "printf", "add-mask", "identified", ":54",
+    ":*:", "/t/", "munge:", "<<<", "simple_bind", "alias set", '"d"', "'d'", "密", "口令",
+    "令牌", "暗号", "암호", "clave", "parola", "şifre", "heslo", "passord", "adgangs",
+    "salasana", "jelszó", "mật khẩu", "kata sandi", "كلمة", "סיסמ", "पासवर्ड", "κωδικός",
+    "รหัส", "e code", "ion code", "ity code", "up code", "ing code", "2fa", "mfa", "otp ",
+    "login:", "log-in:", "log in:", "login =", "client(", "schlüssel", "キー", " 키", "sleutel",
+    "nyckel", "klucz", "clé d", "ключ", "chiave", "chave", "jeton", "токен", "トークン",
+    "zugangsd", "identifiants", "psk", " -u ", "send ", "send_", "networkcred", "sqlldr",
+    "sqlplus", "expdp", "impdp", "rman", "-literal", "パスワード", "비밀번호", "kennwort",
+    "contrase", "senha", "hasło", "парол", "wachtwoord", "lösenord",
 )  # fmt: skip
 """Where nothing of this stands in small letters, nor a provider's prefix, nothing needs a look."""
-
-_FOLLOWED: Final = {
-    "mysql mysqldump mysqladmin mysqlimport mysqlcheck mysqlsh mariadb mariadb-dump": "-p",
-    "sshpass docker podman buildah nerdctl helm oras crane twine az kubectl 7z cqlsh": "-p",
-    "mongo mongosh mongodump mongorestore": "-p",
-    "mosquitto_pub mosquitto_sub sqlcmd bcp ipmitool zip unzip": "-P",
-    "curl": "-u -U --user --proxy-user -b --cookie --oauth2-bearer --tlspassword --proxy-pass",
-    "http https": "-a --auth", "wget": "--http-password", "redis-cli": "-a", "ldapsearch": "-w",
-    "ldapadd": "-w", "ldapmodify": "-w", "snmpwalk": "-c -A -X", "smbclient": "-U", "rar": "-hp -p",
-    "openssl": "-k -K -pass -passin -passout", "gpg": "--passphrase", "skopeo": "--creds",
-    "influx": "-t", "openai prefect swanlab ossutil": "-k", "coscmd": "-s",
-    "wandb": "login", "vault": "login",
-    "cargo": "login", "rclone": "obscure", "ngrok": "authtoken add-authtoken", "gh": "-t",
-    "cloudflared": "install", "npm": "_authToken", "tailscale": "--authkey", "xfreerdp": "/p",
-    "lftp": "-u", "ssh-keygen": "-N -P", "keytool jarsigner": "-storepass -keypass",
-}  # fmt: skip
-"""Programs whose options are too short to tell: what follows them is a secret, glued or not."""
-PROGRAMS: Final = {
-    name: tuple(options.split()) for names, options in _FOLLOWED.items() for name in names.split()
-}

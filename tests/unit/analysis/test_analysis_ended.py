@@ -541,3 +541,14 @@ def test_the_last_exception_of_a_rank_in_its_output() -> None:
     for events in (old, [said(1, "ValueError: bad batch", thread="feeder")]):
         first = diagnose(job().case(samples=samples, log_events=events)).findings[0]
         assert "raised ValueError" not in first.summary
+
+
+def test_ranks_that_were_all_ended_by_order_are_no_health() -> None:
+    """Their last calls are over; what ended them, and why, nothing shows."""
+    builder = FakeJob(2)
+    builder.call(range(2))
+    report = diagnose(builder.case(samples=[ended(rank, 143) for rank in range(2)]))
+    assert report.status == "insufficient"
+    assert "ranks 0-1 were ended by SIGTERM" in report.summary
+    well = diagnose(builder.case(samples=[ended(rank, 0) for rank in range(2)]))
+    assert well.status == "healthy"

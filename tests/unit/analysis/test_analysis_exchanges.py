@@ -1,231 +1,107 @@
-"""Verdicts about sends and receives: pairs, circles, stalls, mismatches, and what is healthy."""
+"""What each rank sends in an all_to_all and what its peers expect, by heartbeats."""
 
 from __future__ import annotations
 
 import pytest
-from verdicts import only_cause
 
 from unhang.analysis import diagnose
-from unhang.analysis.steps import situation_of
-from unhang.testing import FakeJob
+from unhang.case import Case
+from unhang.report import Finding, Report
+from unhang.testing import FakeJob, sample_of
+
+Rows = tuple[tuple[int, ...], ...]
+C10D = "/opt/venv/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py"
+SITE = f"{C10D}:4600 all_to_all_single < moe.py:31 dispatch"
+FITS: Rows = ((1, 2, 3), (2, 2, 2), (4, 1, 3))
+"""What each rank sends to each; the columns are what they expect."""
 
 
-def pipeline(stages: int = 4, **how: object) -> FakeJob:
-    """Two microbatches through a pipeline, finished."""
-    job = FakeJob(stages, **how)  # type: ignore[arg-type]  # fields of the builder
-    for _ in range(2):
-        for stage in range(stages - 1):
-            job.send(stage, stage + 1, site="pp.py:10 forward")
-            job.recv(stage + 1, stage, site="pp.py:11 forward")
-    return job
+def verdict(sends: Rows, expects: Rows, seq: tuple[int, ...] = (9, 9, 9)) -> Report:
+    """Three ranks in one exchange."""
+    samples = [
+        sample_of(
+            rank, SITE, sample=at, state="S", phase="ready", last_op="all_to_all", last_call=9,
+            splits=(((seq[rank],), (0, 1, 2), sends[rank], expects[rank]),),
+        )
+        for rank in range(3)
+        for at in (0, 1)
+    ]  # fmt: skip
+    alone = diagnose(Case(samples=tuple(samples)))
+    job = FakeJob(3, backend="gloo")
+    job.call(range(3), "alltoall_base", finished=False)
+    both = diagnose(job.case(samples=samples)).findings[0]
+    assert (both.code, both.culprits) == (alone.findings[0].code, alone.findings[0].culprits)
+    return alone
 
 
-@pytest.mark.parametrize("how", [{}, {"buffer": 2}, {"active_only": True}])
-def test_a_stalled_stage_has_victims_downstream(how: dict[str, object]) -> None:
-    """Later stages wait for the one that no longer sends, through each other."""
-    job = pipeline(**how)
-    job.recv(2, 1, site="pp.py:11 forward", finished=False)
-    job.recv(3, 2, site="pp.py:11 forward", finished=False)
-    job.recv(1, 0, site="pp.py:11 forward", finished=False)
-    cause = only_cause(diagnose(job.case()))
-    assert (cause.code, cause.culprits, cause.victims) == ("UH302", (0,), (1, 2, 3))
-    assert [(wait.waiter, wait.target) for wait in cause.waits] == [(3, 2), (2, 1), (1, 0)]
-    assert cause.confidence == ("high" if not how else "medium")
+def expected(sends: Rows, **changed: dict[int, int]) -> Rows:
+    """What each rank expects, where that fits; r2={0: 5}: rank 2 expects 5 from rank 0."""
+    columns = [list(column) for column in zip(*sends, strict=True)]
+    for name, parts in changed.items():
+        for sender, part in parts.items():
+            columns[int(name[1:])][sender] = part
+    return tuple(map(tuple, columns))
 
 
-def test_all_receive_first() -> None:
-    """Receives in a ring are a circle: told as a loop, nobody blamed."""
-    job = pipeline()
-    for rank in range(4):
-        job.recv(rank, (rank - 1) % 4, site=f"ring.py:{rank} go", finished=False)
-    cause = only_cause(diagnose(job.case()))
-    assert (cause.code, cause.culprits, cause.victims) == ("UH303", (), (0, 1, 2, 3))
-    assert [(w.waiter, w.target) for w in cause.waits] == [(0, 3), (3, 2), (2, 1), (1, 0)]
-    assert {site.line for site in cause.sites} == {0, 1, 2, 3}
+def first(report: Report) -> Finding:
+    """The first finding."""
+    return report.findings[0]
 
 
-def test_a_send_against_a_call_of_all_is_cured_by_its_receive() -> None:
-    """Captured: one group, in which no order of groups can be crossed, and that was advised."""
-    job = FakeJob(3)
-    for _ in range(3):
-        job.call(range(3), site="train.py:8 step")
-    job.send(0, 1, site="train.py:9 step", finished=False)
-    job.call((1, 2), site="train.py:11 step", finished=False)
-    cause = only_cause(diagnose(job.case()))
-    assert (cause.code, cause.culprits) == ("UH301", ())
-    assert "Check that each send has one receive" in cause.actions[0]
-    assert not any("groups" in action for action in cause.actions)
-
-
-def test_two_way_batches_are_healthy() -> None:
-    """Both directions in one batch pair up in any order, finished or in flight."""
-    job = FakeJob(3)
-    job.call(range(3))
-    for rank, peer in ((0, 1), (1, 0)):
-        job.point_to_point(rank, [("send", peer), ("recv", peer)], batch=True)
-    job.call(range(3))
-    report = diagnose(job.case())
-    assert (report.status, report.causes) == ("healthy", ())
-
-
-def test_two_way_batches_in_flight_wait_for_nobody() -> None:
-    """Where both sides are in, nobody is missing and nobody is blamed."""
-    job = FakeJob(2)
-    job.point_to_point(0, [("send", 1), ("recv", 1)], batch=True, finished=False)
-    job.point_to_point(1, [("recv", 0), ("send", 0)], batch=True, finished=False)
-    cause = only_cause(diagnose(job.case()))
-    assert (cause.code, cause.culprits) == ("UH401", ())
-
-
-def test_members_of_a_batch_follow_the_closing_entry() -> None:
-    """Members stay "scheduled"; the closing entry says that they are finished."""
-    job = FakeJob(2)
-    job.point_to_point(0, [("send", 1)], batch=True)
-    job.point_to_point(1, [("recv", 0)], batch=True)
-    situation, _ = situation_of(job.case())
-    assert situation.evidence.finished.all()
-
-
-def test_one_member_of_a_batch_keeps_it_waiting() -> None:
-    """A batch waits for the one peer that does not answer."""
-    job = FakeJob(3)
-    job.point_to_point(0, [("send", 1), ("send", 2)], batch=True, finished=False)
-    job.recv(1, 0, finished=False)
-    cause = only_cause(diagnose(job.case()))
-    assert (cause.code, cause.culprits, cause.victims) == ("UH302", (2,), (0, 1))
+def test_of_one_pair_the_receiver_is_named_and_nothing_is_sure() -> None:
+    """What it expects it was told by its peer; but that may have told it wrongly."""
+    found = first(verdict(FITS, expected(FITS, r0={1: 1})))
+    assert (found.code, found.culprits, found.confidence) == ("UH204", (0,), "low")
+    assert "rank 1 sends rank 0 2 elements, and rank 0 expects 1 from it" in found.summary
+    assert [site.line for site in found.sites if site.role == "culprit"] == [31]
+    assert verdict(FITS, expected(FITS, r0={1: 1})).causes == (found,)
 
 
 @pytest.mark.parametrize(
-    ("sizes", "dtype", "what"), [([(8,)], "Float", "size"), ([(4,)], "Half", "dtype")]
+    ("parts", "odd", "sure"),
+    [
+        ({"r2": {0: 7, 1: 0}}, (2,), "high"),
+        ({"r0": {2: 7}, "r1": {2: 0}}, (2,), "high"),
+        ({"r0": {2: 7}, "r2": {0: 0}}, (), "medium"),
+        ({"r0": {1: 7}, "r1": {2: 0}, "r2": {0: 9}}, (), "medium"),
+    ],
+    ids=["expects", "sends", "two of each other", "all"],
 )
-def test_a_pair_that_disagrees(sizes: list[tuple[int, ...]], dtype: str, what: str) -> None:
-    """Both sides of a mismatch are told, and neither is blamed."""
-    job = pipeline()
-    job.send(0, 1, sizes=sizes, dtype=dtype, finished=False)
-    job.recv(1, 0, finished=False)
-    cause = only_cause(diagnose(job.case()))
-    assert (cause.code, cause.culprits, cause.victims) == ("UH304", (), (0, 1))
-    assert what in cause.summary
-    assert sorted(side.peer for side in cause.calls if side.peer is not None) == [0, 1]
-
-
-def test_group_ranks_are_made_global() -> None:
-    """Names hold group ranks; findings name global ones."""
-    job = FakeJob(8)
-    group = job.group([3, 5, 7], "pp")
-    job.recv(7, 5, group, finished=False)
-    cause = only_cause(diagnose(job.case()))
-    assert (cause.code, cause.culprits, cause.victims) == ("UH302", (5,), (7,))
-
-
-def test_point_to_point_inside_a_larger_group_is_no_missing_collective() -> None:
-    """Two ranks of four exchange: the others miss nothing."""
-    job = FakeJob(4)
-    job.call(range(4))
-    job.call(range(4))
-    job.send(0, 1)
-    job.recv(1, 0)
-    assert diagnose(job.case()).status == "healthy"
-
-
-def test_any_source_blames_no_single_rank() -> None:
-    """A receive from any source waits for whichever comes: an OR-wait."""
-    job = FakeJob(4)
-    job.call(range(4))
-    job.recv(0, -1, finished=False)
-    cause = only_cause(diagnose(job.case()))
-    assert (cause.code, cause.culprits, cause.victims) == ("UH302", (), (0,))
-
-
-def test_a_stage_that_waits_in_a_collective_is_a_victim() -> None:
-    """Pipeline victims lead through the stage to the rank that its collective waits for."""
-    job = pipeline()
-    tp = job.group([2, 3], "tp")
-    job.call([2], group=tp, finished=False)
-    job.recv(1, 2, finished=False)
-    cause = only_cause(diagnose(job.case()))
-    assert (cause.code, cause.culprits, cause.victims) == ("UH101", (3,), (1, 2))
-
-
-def test_a_silent_stage() -> None:
-    """The peer of a receive that left no dump is the only explanation."""
-    job = pipeline()
-    job.recv(1, 0, finished=False)
-    job.missing = {0}
-    cause = only_cause(diagnose(job.case()))
-    assert (cause.code, cause.culprits, cause.confidence) == ("UH103", (0,), "medium")
-
-
-def test_several_silent_ranks_are_one_finding() -> None:
-    """A host of several that vanished is one cause, whatever its ranks were waited for in."""
-    job = FakeJob(9)
-    for members in ([0, 6], [1, 7], [2, 8]):
-        job.call(members[:1], group=job.group(members, "dp"), finished=False)
-    job.missing = {6, 7, 8}
-    cause = only_cause(diagnose(job.case()))
-    assert (cause.code, cause.culprits, cause.victims) == ("UH103", (6, 7, 8), (0, 1, 2))
-
-
-def test_stuck_communicators_are_one_finding() -> None:
-    """Several calls with everybody in them are one trouble."""
-    job = FakeJob(4)
-    for members in ([0, 1], [2, 3]):
-        job.call(members, group=job.group(members, "tp"), finished=False)
-    cause = only_cause(diagnose(job.case()))
-    assert (cause.code, cause.culprits, cause.victims) == ("UH401", (), (0, 1, 2, 3))
-
-
-def ring(job: FakeJob, wrong: int, named: int, *, finished: bool = True) -> None:
-    """Everybody sends to the next and receives from the one before; one sends to another."""
-    size = job.world_size
-    for rank in range(size):
-        to = named if rank == wrong else (rank + 1) % size
-        calls = [("send", to), ("recv", (rank - 1) % size)]
-        job.point_to_point(rank, calls, batch=True, finished=finished, site="ring.py:7 rotate")
-
-
-def test_a_wrong_peer_that_was_never_addressed_before() -> None:
-    """A ring knows its neighbours: who sends elsewhere for the first time is named, in no circle.
-
-    What the rank has queued for its neighbour meets the receive by number, and comes too late.
-    """
-    job = FakeJob(4)
-    for _ in range(3):
-        ring(job, wrong=-1, named=-1)
-    ring(job, wrong=2, named=0, finished=False)
-    ring(job, wrong=-1, named=-1, finished=False)
-    cause = only_cause(diagnose(job.case()))
-    assert (cause.code, cause.culprits, cause.victims) == ("UH304", (2,), (0, 1, 3))
-    assert any("never rank 0" in sentence for sentence in cause.evidence)
-
-
-def test_a_first_exchange_has_no_habit() -> None:
-    """Without exchanges before, a send that comes out of turn names nobody as sending wrongly."""
-    job = FakeJob(4)
-    ring(job, wrong=2, named=0, finished=False)
-    ring(job, wrong=-1, named=-1, finished=False)
-    assert all(cause.code != "UH304" for cause in diagnose(job.case()).causes)
-
-
-@pytest.mark.parametrize("closed", [False, True])
-def test_a_lone_call_beside_batches_is_open_where_nothing_can_have_closed_it(
-    *, closed: bool
+def test_who_is_in_all_pairs_that_do_not_fit_is_wrong(
+    parts: dict[str, dict[int, int]], odd: tuple[int, ...], sure: str
 ) -> None:
-    """Dumps of unfinished calls keep members of finished batches, whose closing entry is gone.
+    """Of what it sends or of what it expects; where two or none are, no rank is named."""
+    found = first(verdict(FITS, expected(FITS, **parts)))
+    assert (found.code, found.culprits, found.confidence) == ("UH204", odd, sure)
 
-    Records that follow each other at once leave no room for such an entry.
-    """
-    job = FakeJob(2, active_only=True)
-    ring = job.group((0, 1), "cp")
-    for rank in (0, 1):
-        job.point_to_point(rank, [("send", 1 - rank), ("recv", 1 - rank)], batch=True)
-        for member in job.entries[rank][:2]:
-            member.is_open = True
-    job.send(0, 1, ring, sizes=((8,),), finished=False)
-    job.recv(1, 0, ring, finished=False)
-    for rank in (0, 1):
-        if closed:
-            job.point_to_point(rank, [], ring, batch=True)
-        job.call([rank], "all_gather", finished=False)
-    cause = only_cause(diagnose(job.case()))
-    assert cause.code == ("UH401" if closed else "UH304")
+
+def test_exchanges_that_fit_or_are_not_the_same_say_nothing() -> None:
+    """That a rank gets more than the others is its right; of another call nothing follows."""
+    assert first(verdict(FITS, expected(FITS))).code != "UH204"
+    assert first(verdict(FITS, expected(FITS, r0={1: 1}), seq=(9, 8, 8))).code != "UH204"
+
+
+def test_the_first_exchange_that_does_not_fit_counts() -> None:
+    """Gloo lets one that gets too little go on; what it sends back is the second that is wrong."""
+    first_call, second = expected(FITS, r2={0: 4}), ((1, 2, 4), (2, 2, 1), (4, 2, 3))
+    back = expected(second, r0={2: 3})
+    samples = [
+        sample_of(
+            rank, SITE, sample=at, state="S", phase="ready", last_op="all_to_all", last_call=9,
+            splits=(((8,), (0, 1, 2), FITS[rank], first_call[rank]),
+                    ((9,), (0, 1, 2), second[rank], back[rank])),
+        )
+        for rank in range(3)
+        for at in (0, 1)
+    ]  # fmt: skip
+    found = first(diagnose(Case(samples=tuple(samples))))
+    assert (found.code, found.culprits, found.seq) == ("UH204", (2,), 8)
+
+
+@pytest.mark.parametrize("splits", [((),), (((9,), (0, 1), (1,), (1, 2)),), (((), (), (), ()),)])
+def test_splits_that_no_recorder_writes_are_left_out(
+    splits: tuple[tuple[tuple[int, ...], ...], ...],
+) -> None:
+    """Files of stacks come from outside."""
+    samples = [sample_of(rank, SITE, splits=splits, last_op="all_to_all") for rank in range(2)]
+    assert first(diagnose(Case(samples=tuple(samples)))).code != "UH204"

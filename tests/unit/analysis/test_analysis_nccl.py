@@ -52,6 +52,7 @@ _LOST_WITH_FINISHED_CALLS = (
     "enqueue_hangs",  # the call that looks finished
     "far_ahead", "slow_device",  # how long such calls usually take
     "interleaved_moving", "remote_error",  # the same: see below
+    "moving_apart", "moving_uneven",  # when calls were made
     "gather_roots", "scatter_wrong_op",  # members that have come out
     "dtype_ended", "op_ended", "size_ended",  # calls that ended although they did not fit
     "skipped_recv", "skipped_send", "pipeline_skip", "extra_in_order",  # the program's order

@@ -8,7 +8,7 @@ import pytest
 
 from unhang.analysis import diagnose
 from unhang.report import Report
-from unhang.testing import FakeJob
+from unhang.testing import FakeJob, sample_of
 
 PART, LIST = ((64,),), ((64,),) * 4
 ABSENT = ((0,),)  # what NCCL writes for a tensor that is not there, of dtype UNKNOWN_SCALAR
@@ -129,6 +129,26 @@ def test_without_a_habit_two_roots_blame_nobody(how: str, op: str) -> None:
     job.call(range(4), site="t.py:3 main")
     job.rooted(op, (0, 1), finished=False)
     assert said(diagnose(job.case())) == [("UH204", ())]
+
+
+@EACH
+@pytest.mark.parametrize(("named", "odd"), [((0, 1, 0, 0), (1,)), ((0, 1, 0, 1), ())])
+def test_heartbeats_tell_which_of_two_roots_is_wrong(
+    how: str, op: str, named: tuple[int, ...], odd: tuple[int, ...]
+) -> None:
+    """Dumps show the two that have a tensor for each member, heartbeats whom the rest names."""
+    job = job_of(how, op, steps=0)
+    job.call(range(4), site="t.py:3 main")
+    job.rooted(op, (0, 1), finished=False)
+    c10d = "/opt/site-packages/torch/distributed/distributed_c10d.py:4000"
+    samples = [
+        sample_of(rank, f"{c10d} {op} < t.py:7 step", sample=at, state="S", phase="ready",
+                  last_op=op, last_call=2, roots=((2, root),), last_site="t.py:7")
+        for rank, root in enumerate(named)
+        for at in (0, 1)
+    ]  # fmt: skip
+    report = diagnose(job.case(samples=samples))
+    assert said(report) == [("UH201", odd)]
 
 
 @EACH

@@ -8,7 +8,14 @@ from pathlib import Path
 import pytest
 
 from unhang.collect.processes import Process, ProcessTable, read_process, read_processes
-from unhang.collect.ranks import Target, below, find_ranks, is_launcher, python_processes
+from unhang.collect.ranks import (
+    Target,
+    below,
+    find_ranks,
+    is_launcher,
+    of_one_job,
+    python_processes,
+)
 from unhang.record.contact.marks import Mark, start_ticks
 
 TORCHRUN = {"TORCHELASTIC_RUN_ID": "job7", "WORLD_SIZE": "4", "MASTER_PORT": "29500"}
@@ -234,3 +241,70 @@ def test_children_of_a_process_that_may_become_a_rank_are_not_it() -> None:
     assert find_ranks(table, [mark]) == []
     launcher = replace(mark, role="launcher", phase="imported")
     assert seen(find_ranks(table, [launcher])) == [(me + 1, 1, "rank", -1)]
+
+
+ENGINE = (
+    other(20, 1, "bash serve.sh"),
+    python(21, 20, "python vllm serve model"),
+    python(22, 21, "VLLM::EngineCore"),
+    python(23, 22, "VLLM::Worker_TP0"),
+    python(24, 22, "VLLM::Worker_TP1"),
+)
+
+
+def test_workers_of_an_engine_tell_their_ranks_by_their_titles() -> None:
+    """What gives them orders belongs to their job; the shell that started it does not."""
+    found = find_ranks(ProcessTable.of(ENGINE))
+    assert seen(found) == [
+        (23, 0, "rank", -1),
+        (24, 1, "rank", -1),
+        (21, -1, "engine", -1),
+        (22, -1, "engine", -1),
+    ]
+    assert {(t.job, t.how) for t in found} == {("engine-22", "title")}
+    assert found[0].world_size == 2
+
+
+def test_schedulers_of_two_coordinates_are_no_ranks() -> None:
+    """Nothing tells how they are counted; the detokenizer beside them is of the engine."""
+    table = ProcessTable.of(
+        [
+            python(30, command="python -m sglang.launch_server"),
+            python(31, 30, "sglang::scheduler_PP0_TP0"),
+            python(32, 30, "sglang::scheduler_PP1_TP0"),
+            python(33, 30, "sglang::detokenizer"),
+        ]
+    )
+    roles = {pid: (rank, role) for pid, rank, role, _ in seen(find_ranks(table))}
+    assert roles == {
+        30: (-1, "engine"),
+        31: (-1, "unknown"),
+        32: (-1, "unknown"),
+        33: (-1, "engine"),
+    }
+
+
+def test_an_engine_whose_workers_died_is_there() -> None:
+    """Its dead children are what it has not collected."""
+    dead = replace(other(23, 22, ""), state="Z")
+    table = ProcessTable.of([*ENGINE[:3], dead])
+    assert {pid: role for pid, _, role, _ in seen(find_ranks(table))} == {
+        21: "engine",
+        22: "engine",
+        23: "engine",
+    }
+
+
+def test_beside_a_trainers_ranks_those_of_an_engine_are_none() -> None:
+    """Two jobs count for themselves: a number is that of one rank."""
+    trainer = [python(10, RANK="0", **TORCHRUN), python(11, RANK="1", **TORCHRUN)]
+    mixed = of_one_job(find_ranks(ProcessTable.of([*trainer, *ENGINE])))
+    assert {t.process.pid: (t.rank, t.role) for t in mixed if t.process.pid != 22} == {
+        10: (0, "rank"),
+        11: (1, "rank"),
+        21: (-1, "engine"),
+        23: (-1, "engine"),
+        24: (-1, "engine"),
+    }
+    alone = find_ranks(ProcessTable.of(ENGINE))
+    assert of_one_job(alone) == alone

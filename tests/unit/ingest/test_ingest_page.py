@@ -15,8 +15,10 @@ from hypothesis import strategies as st
 from unhang.analysis import diagnose
 from unhang.errors import NoEvidenceError
 from unhang.ingest import load
+from unhang.ingest.pages.page import splits_in
 from unhang.ingest.pages.pagedump import dumps_of
 from unhang.model import DumpStatus
+from unhang.record.calls import remembering
 from unhang.record.calls.remembering import Given
 from unhang.record.calls.ring import Channel
 from unhang.record.contact.beat import Beat
@@ -299,3 +301,44 @@ def test_what_may_hold_a_secret_is_not_kept(tmp_path: Path) -> None:
     assert b"AKIA" in one.path.read_bytes()
     assert b"AKIA" not in page
     assert len(next(iter(dumps_of(page))).value["entries"]) == 5
+
+
+@pytest.mark.parametrize(
+    ("splits", "numel", "found"),
+    [
+        (([1, 2, 3], [3, 1, 2]), 12, ((1, 2, 3), (3, 1, 2), 2)),
+        (None, 12, ((4, 4, 4), (4, 4, 4), 1)),
+        (([0, 0, 0], [0, 0, 0]), 0, ((0, 0, 0), (0, 0, 0), 1)),
+        (None, 13, None),
+        (([1, 2], [1, 2]), 12, None),  # of another group than the one it names
+        (([5, 5, 3], [5, 5, 3]), 12, None),
+    ],
+)
+def test_the_newest_exchange_tells_its_parts(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    splits: tuple[list[int], list[int]] | None,
+    numel: int,
+    found: tuple[tuple[int, ...], tuple[int, ...], int] | None,
+) -> None:
+    """Splits count rows, and a page has the elements of all of them."""
+    monkeypatch.setattr(remembering, "_members", lambda _: "0-2")
+    page = Page(tmp_path / "rank_0", 0)
+    page.call()
+    page.call("all_to_all", ends=False, numel=numel)
+    if splits:
+        page.beat.latest.split(*splits)
+    told = splits_in(read_page(page.path))
+    if found is None:
+        assert told == ()
+    else:
+        sends, expects, width = found
+        parts = (tuple(n * width for n in sends), tuple(n * width for n in expects))
+        assert told == (((2,), (0, 1, 2), *parts),)
+        page.call("all_to_all", ends=False, numel=12)
+        assert [each[0] for each in splits_in(read_page(page.path))] == [(2,), (3,)]
+    assert splits_in(read_page(page.path)[:-1]) == ()
+    page.call("all_to_all", ends=False, numel=12, by_cpp=1)
+    assert splits_in(read_page(page.path)) == (), "other calls are in between"
+    page.call()
+    assert splits_in(read_page(page.path)) == ()

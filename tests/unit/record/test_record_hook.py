@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -219,8 +220,12 @@ def test_a_ray_worker_keeps_the_hook_in_a_path_of_its_own(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("hook", sorted(SRC.glob("*/hook/sitecustomize.py")), ids=str)
 def test_older_pythons_run_the_hidden_one_alone(hook: Path, tmp_path: Path) -> None:
-    """A job may start Python 2: no word of ours, and its own sitecustomize as ever."""
+    """A job may start Python 2: no word or file of ours, and its own sitecustomize as ever."""
     (tmp_path / "sitecustomize.py").write_text("print('theirs')\n")
+    installed = tmp_path / "installed"
+    installed.mkdir()
+    hook = Path(shutil.copy(hook, installed))
+    (installed / "sitecustomize.pyc").write_bytes(b"as Python 2 leaves it")
     program = (
         "import sys, types\n"
         "sys.version_info, sys.path = (3, 6), [sys.argv[2]]\n"
@@ -234,6 +239,7 @@ def test_older_pythons_run_the_hidden_one_alone(hook: Path, tmp_path: Path) -> N
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert (done.stdout, done.stderr) == ("theirs\n", "")
+    assert [path.name for path in installed.iterdir()] == ["sitecustomize.py"]
     parsed = ast.parse(hook.read_text())
     new = (ast.JoinedStr, ast.AnnAssign, ast.NamedExpr)
     assert not [node for node in ast.walk(parsed) if isinstance(node, new)]

@@ -32,7 +32,7 @@ class FakeJob(Patrol):
         orders = SimpleNamespace(
             job="job", run="run", hang_after_s=hang_after_s, auto=False, grace_s=grace_s, notify=(),
             on_hang="kill", quiet=True, command=(), streams=(), folder=str(folder), named="",
-            plan=SimpleNamespace(apply=dict, torch=""),
+            plan=SimpleNamespace(apply=dict, torch=""), meet=None,
         )  # fmt: skip
         self.now, self.acting_s, self.leaves_at = 100.0, acting_s, float("inf")
         self.verdicts: list[Verdict] = []
@@ -68,7 +68,7 @@ class FakeJob(Patrol):
         self.now += self.acting_s
         self.current = self.last = SimpleNamespace(  # type: ignore[assignment]
             what=what, verdict=self.verdicts.pop(0), case=None, being_ended=False,
-            close=lambda _: None, tell_of_end=lambda: None, amend=lambda **_: False,
+            close=lambda _: None, tell_of_end=lambda _: None, amend=lambda **_: False,
         )  # fmt: skip
         return self.current
 

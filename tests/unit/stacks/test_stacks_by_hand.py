@@ -255,6 +255,19 @@ def test_workers_of_an_engine(
     assert len(report.ranks) == len(workers)
 
 
+def test_what_the_engine_does_is_told_beside_workers_that_wait_for_it() -> None:
+    """No worker is named for it: it is the engine that stands, in whatever it does."""
+    core = 'Process 30: VLLM::EngineCore\nThread 30 (idle): "MainThread"\n    {}\n'
+    asleep = "schedule (vllm/v1/core/sched/scheduler.py:180)"
+    report = judged(engine(IDLE, IDLE) + "\n" + core.format(asleep))
+    assert (report.status, report.culprits) == ("insufficient", ())
+    assert "ranks 0-1 are waiting for the engine's next message" in report.summary
+    assert "the engine (process 30) is in schedule" in report.summary
+    waits = "_process_input_queue (vllm/v1/engine/core.py:1170)"
+    report = judged(engine(IDLE, IDLE) + "\n" + core.format(waits))
+    assert "the engine (process 30) is waiting for requests" in report.summary
+
+
 def test_titles_with_two_coordinates_are_no_ranks() -> None:
     """How they are counted nothing tells; the number of experts beside tensors is the same one."""
     ranks = {sample.rank for sample in read(engine(IDLE, STEP, where="_DP0_TP{}")).samples}

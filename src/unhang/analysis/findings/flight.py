@@ -16,12 +16,14 @@ def in_flight(situation: Situation, root: Root) -> bool:
 
     Those whose dumps do not tell may have waited as briefly: they accuse no rank. A circle never
     ends, however young it is, if it is known who waits for whom: its sends and receives are the
-    ones that meet, and what a rank has not made its dump would show. Or the rank that is waited
-    for was seen to move.
+    ones that meet, and what a rank has not made its dump would show. Or the rank that is waited for
+    was seen to move.
     """
     inside = [situation.heads.inside(call) for call in root.waiting_calls]
     ranks, ages = np.concatenate(inside), situation.ages
     waited_long = (ages.old | ages.stood)[ranks].any()
+    if root.kind == "call" and ages.unnoticed[ranks].all():
+        return True
     if root.kind == "ranks" and not waited_long and _moved(situation, root):
         return True
     pairs, blame = situation.pairs, situation.graph.blame

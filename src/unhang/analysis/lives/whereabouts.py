@@ -71,6 +71,7 @@ class Sides(Struct, frozen=True):
         unlooked: Number of those that nobody looked at.
         blind: Recorders hold nothing of calls that ranks have made: not to be seen in one is no
             sign of being in none.
+        engines: What gives the ranks their orders, where that is a process of its own.
     """
 
     shape: Shape
@@ -80,6 +81,7 @@ class Sides(Struct, frozen=True):
     unseen: tuple[RankLook, ...]
     unlooked: int
     blind: bool = False
+    engines: tuple[RankLook, ...] = ()
 
     @property
     def seen(self) -> int:

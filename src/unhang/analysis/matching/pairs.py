@@ -18,9 +18,9 @@ from unhang.analysis.matching.segments import (
     ends_of,
     open_exchanges,
     segments_of,
+    shows_all,
     tags_of,
     taken,
-    whole_ranks,
 )
 from unhang.analysis.matching.wait_graph import Edge, Edges
 from unhang.analysis.state.columns import Bools, Ints
@@ -84,7 +84,9 @@ def pair_up(evidence: Evidence, heads: Heads) -> Pairs:
     met = exists & (wanted >= 0) & (wanted < np.where(exists, table.length[other], 0))
     counterpart = np.full(len(at), -1, np.int64)
     counterpart[met] = table.row[table.first[other[met]] + wanted[met]]
-    absolute = table.complete[segment] & whole_ranks(evidence)[np.maximum(table.peer[at], 0)]
+    absolute = table.complete[segment] & shows_all(
+        evidence, np.maximum(table.peer[at], 0), evidence.channel(table.row[at])
+    )
     order = np.argsort(table.row[at], kind="stable")
     rows, owner = table.row[at][order], table.owner[at][order]
     return Pairs(

@@ -22,6 +22,7 @@ __all__ = [
     "met_by_anyone",
     "open_exchanges",
     "segments_of",
+    "shows_all",
     "tags_of",
     "taken",
     "whole_ranks",
@@ -39,7 +40,7 @@ class Segments(Struct, frozen=True, eq=False):
         segment: Per call, the number of its segment.
         first, length: Per segment, the position of its first call, and how many it has.
         finished: Per segment, how many of them have finished.
-        complete: Per segment, whether all calls of its rank are there.
+        complete: Per segment, whether all exchanges of its rank in its group are there.
         other: Per segment, the one that meets it; -1 if there is none.
     """
 
@@ -91,7 +92,7 @@ def segments_of(evidence: Evidence, opened: Ints) -> Segments:
         first=first,
         length=length,
         finished=finished.astype(np.int64),
-        complete=whole_ranks(evidence)[owner[first]] if len(first) else np.zeros(0, np.bool_),
+        complete=shows_all(evidence, owner[first], evidence.channel(rows[first])),
         other=other,
     )
 
@@ -146,6 +147,28 @@ def whole_ranks(evidence: Evidence) -> Bools:
     for owner, dump in zip(evidence.owner.tolist(), evidence.dumps, strict=True):
         complete[owner] = is_whole(dump)
     return complete
+
+
+def shows_all(evidence: Evidence, owner: Ints, channel: Ints) -> Bools:
+    """Whether all sends and receives of ranks (indices) in channels are there, from the first on.
+
+    ProcessGroupNCCL never sees the end of members of batches: dumps of unfinished calls hold those
+    that have ended, too. Where their numbers begin at 1 and none is left out, all are there.
+    """
+    found: Bools = np.append(whole_ranks(evidence), False)[owner]
+    emptied = [each.active_only and each.dropped == 0 for each in evidence.case.dumps]
+    calls = evidence.case.calls
+    rows = np.flatnonzero(np.asarray(emptied, np.bool_)[calls.dump] & ~evidence.collective)
+    rows = rows[_counts(evidence, rows) & (calls.p2p_seq[rows] > 0)]
+    if found.all() or not len(rows):
+        return found
+    size = int(max(channel.max(initial=0), evidence.channel(rows).max())) + 1
+    side = evidence.owner_of(rows) * size + evidence.channel(rows)
+    each = np.unique(np.stack([side, calls.p2p_seq[rows]]), axis=1)
+    sides, begins, numbers = np.unique(each[0], return_index=True, return_counts=True)
+    gapless = sides[each[1][begins + numbers - 1] == numbers]
+    found |= np.isin(owner * size + channel, gapless)
+    return found
 
 
 def is_whole(dump: Dump) -> bool:

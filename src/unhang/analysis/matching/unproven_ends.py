@@ -2,7 +2,9 @@
 
 Where a recorder shows of exchanges only that they were made (torch's hook: members of a batch read
 completed as soon as they are issued), they are counted: the n-th send from one rank to another
-meets the n-th receive there. One that nothing meets has not ended, and its rank waits in it.
+meets the n-th receive there. One that nothing meets has not ended, and its rank waits in it. So has
+one not whose counterpart its peer made behind a collective that it made before it, and that does
+not end on either: each stands in front of what the other waits for.
 
 Counting needs a beginning that both sides have: their first calls, or the last collective of the
 group that both have finished. Whatever was made before that, its device had done by then.
@@ -16,7 +18,7 @@ from msgspec.structs import replace
 from unhang.analysis.matching.segments import Segments, met_by_anyone, segments_of, whole_ranks
 from unhang.analysis.state.columns import Bools, Ints
 from unhang.analysis.state.index import Evidence
-from unhang.analysis.state.progress import Standing
+from unhang.analysis.state.progress import Stage, Standing
 from unhang.model import DumpStatus
 from unhang.spans import union, without
 
@@ -59,8 +61,121 @@ def _unmet(evidence: Evidence, standing: Standing, rows: Ints) -> Ints:
     unmet = np.isin(table.row, rows) & (whole | anchored)[table.segment]
     unmet &= _beyond(evidence, table, np.zeros(len(whole), np.int64)) | ~whole[table.segment]
     unmet &= _beyond(evidence, table, since) | ~anchored[table.segment]
+    mine = np.isin(table.row, rows)
+    other = _counterparts(evidence, table, whole, since, anchored)
+    other = np.where(mine[other], other, -1)  # one that was seen to end has met its own
+    unmet |= mine & _contrary(evidence, table, other)
+    unmet = _held_behind(evidence, standing, table, mine & (other >= 0), other, unmet)
     at = np.flatnonzero(unmet)
     return np.sort(table.row[at[~met_by_anyone(evidence, table, at)]])
+
+
+def _contrary(evidence: Evidence, table: Segments, other: Ints) -> Bools:
+    """Per call: an open collective stands between it and its counterpart, in whose way both are."""
+    opened = evidence.open_rows[evidence.collective[evidence.open_rows]]
+    found = np.zeros(len(table.row), np.bool_)
+    if not len(opened):
+        return found
+    calls, dumps = evidence.case.calls, evidence.case.dumps
+    starts, stops = (np.asarray([getattr(d, end) for d in dumps]) for end in ("start", "stop"))
+    names = evidence.channel(opened) * (calls.seq[opened].max() + 1) + calls.seq[opened]
+    at = np.flatnonzero(other >= 0)
+    mine, theirs = table.row[at], table.row[other[at]]
+    after = np.searchsorted(opened, mine), np.searchsorted(opened, stops[calls.dump[mine]])
+    begins = starts[calls.dump[theirs]]
+    before = np.searchsorted(opened, begins), np.searchsorted(opened, theirs)
+    for n in np.flatnonzero((after[0] < after[1]) & (before[0] < before[1])).tolist():
+        behind, ahead = (names[begin[n] : end[n]] for begin, end in (after, before))
+        if np.isin(behind, ahead).any():
+            found[at[n]] = found[other[at[n]]] = True
+    return found
+
+
+def _held_behind(
+    evidence: Evidence,
+    standing: Standing,
+    table: Segments,
+    candidates: Bools,
+    other: Ints,
+    unmet: Bools,
+) -> Bools:
+    """Add calls whose counterpart stands behind one that is held, where nothing else holds them.
+
+    So it is where their rank has gone on to a collective that all members have made and that does
+    not end: had the exchange ended, nothing would be in its way.
+    """
+    dump, last = evidence.case.calls.dump[table.row], _last_joined(evidence, standing)
+    wanted, batch = candidates & (table.row < last[dump]), _batches(evidence)
+    while True:
+        first = np.full(len(evidence.case.dumps) + 1, len(batch) - 1)
+        np.minimum.at(first, dump[unmet], table.row[unmet])
+        held = wanted & ~unmet & (batch[first[dump[other]]] < batch[table.row[other]])
+        if not held.any():
+            return unmet
+        unmet = unmet | held
+        unmet[other[held]] = True
+
+
+def _batches(evidence: Evidence) -> Ints:
+    """Per row, a number that sends and receives share which may be of one batch; and the highest.
+
+    Those that one line has made in one group, one after the other: the hook closes no batch.
+    """
+    calls, stacks = evidence.case.calls, evidence.case.stacks
+    callers: dict[bytes, int] = {}
+    spans = zip(stacks.offsets[:-1].tolist(), stacks.offsets[1:].tolist(), strict=True)
+    caller = [
+        callers.setdefault(stacks.frame_ids[begin + 1 : end].tobytes(), len(callers))
+        for begin, end in spans
+    ]
+    by = np.asarray([*caller, -1], np.int64)[calls.stack]
+    apart = np.ones(len(calls) + 1, np.bool_)
+    alike = ~evidence.collective[1:] & ~evidence.collective[:-1] & (by[1:] == by[:-1])
+    for column in (calls.dump, calls.group):
+        alike &= column[1:] == column[:-1]
+    apart[1:-1] = ~alike
+    return np.cumsum(apart)
+
+
+def _last_joined(evidence: Evidence, standing: Standing) -> Ints:
+    """Per dump: the row of its first open collective, if all members have made it; else -1."""
+    opened = evidence.open_rows[evidence.collective[evidence.open_rows]]
+    calls = evidence.case.calls
+    opened = opened[(calls.seq[opened] >= 0) & (calls.group[opened] >= 0)]
+    dumps, at = np.unique(calls.dump[opened], return_index=True)
+    found, known = np.full(len(evidence.case.dumps) + 1, -1, np.int64), {}
+    for dump, row in zip(dumps.tolist(), opened[at].tolist(), strict=True):
+        call = _call_of(evidence, row)
+        if call not in known:
+            members = evidence.members(call[0])
+            stage = standing.stages(members, *call)[0]
+            known[call] = bool(np.isin(stage, (Stage.OPEN, Stage.FINISHED)).all())
+        found[dump] = row if known[call] else -1
+    return found
+
+
+def _call_of(evidence: Evidence, row: int) -> tuple[int, int]:
+    """Channel and number of a call."""
+    rows = np.asarray([row])
+    return int(evidence.channel(rows)[0]), int(evidence.case.calls.seq[row])
+
+
+def _counterparts(
+    evidence: Evidence, table: Segments, whole: Bools, since: Ints, anchored: Bools
+) -> Ints:
+    """Per call: the position of the one that meets it by number; -1 where none does, or can tell.
+
+    Counted from their first calls, or from the last collective that both sides have finished.
+    """
+    since = np.where(whole, 0, since)
+    counted = evidence.case.calls.seq[table.row] >= since[table.segment]
+    counted &= (whole | anchored)[table.segment]
+    made = np.bincount(table.segment, weights=counted, minlength=len(table.first))
+    nth = np.cumsum(counted) - np.r_[0, np.cumsum(made)][table.segment]
+    there = np.where(table.other >= 0, made[table.other], 0)
+    begins = table.first + table.length - made
+    at = begins[table.other[table.segment]] + nth - 1
+    return np.where(counted & (nth <= there[table.segment]), at, -1).astype(np.int64)
 
 
 def _beyond(evidence: Evidence, table: Segments, since: Ints) -> Bools:

@@ -91,9 +91,8 @@ def _moments(ends: Ints, begins: Ints, owner: Ints, from_ns: int, ranks: int) ->
     """When a rank came to a call that never ends, or left its last one: as many as have room."""
     stuck = np.full(ranks, _NEVER)
     left = np.full(ranks, -1)
-    inside = begins >= from_ns
-    never = inside & (ends == _NEVER)
-    over = inside & ~never
+    never = (begins >= from_ns) & (ends == _NEVER)
+    over = (begins > 0) & (ends >= from_ns) & (ends != _NEVER)
     np.minimum.at(stuck, owner[never], begins[never])
     np.maximum.at(left, owner[over], ends[over])
     times = np.unique(np.r_[from_ns, stuck[stuck != _NEVER], left[left >= 0]])

@@ -31,9 +31,15 @@ from unhang.analysis.rules.not_progressing import JOINED_NOT_PROGRESSING
 from unhang.analysis.rules.rank_ended import RANK_ENDED
 from unhang.analysis.rules.rule import Rule, Unless, When
 from unhang.analysis.rules.telling import MOVES, Words, begun, subject, words_for
-from unhang.analysis.rules.telling_looks import actions, doing, sentences, unchanged
+from unhang.analysis.rules.telling_looks import (
+    actions,
+    doing,
+    doing_of_engines,
+    sentences,
+    unchanged,
+)
 from unhang.analysis.sites import StackBook
-from unhang.analysis.sources.stacks import RankLook, at_site
+from unhang.analysis.sources.stacks import RankLook, at_site, looks_of_others
 from unhang.kinds import INSUFFICIENT_EVIDENCE, Kind, Trait
 from unhang.report import CallSide
 from unhang.wording import count_of, rank_phrase
@@ -100,8 +106,9 @@ def _claims(facts: CaseFacts) -> Iterator[Claim]:
     hold. A stack names no sequence number: a loop that comes back looks like one that hangs.
     """
     lives, blind = facts.lives, facts.blind is not None
+    engines = tuple(look for look in looks_of_others(facts.case.samples) if look.gives_orders)
     for seen in shapes(lives.sampled, lives.world_size) if not facts.moving else ():
-        sides = replace(seen, blind=blind)
+        sides = replace(seen, blind=blind, engines=engines)
         if blind and sides.shape is Shape.NOBODY_WAITS:
             continue
         claim = claim_of(sides, facts.book)
@@ -277,7 +284,8 @@ def _why(sides: Sides) -> str:
             return f"only helper threads of {who} were captured, not the program's main thread."
         return "no rank's stack could be taken."
     if sides.shape is Shape.UNDECIDED:
-        return f"no rank that was seen waits for its peers: {doing(sides.who)}."
+        engine = f"; {doing_of_engines(sides.engines)}" if sides.engines else ""
+        return f"no rank that was seen waits for its peers: {doing(sides.who)}{engine}."
     why = {
         Shape.SOME_UNSEEN: "all ranks that were seen wait for their peers",
         Shape.MANY_CALLS: "ranks wait in different calls, and stacks do not show their groups",

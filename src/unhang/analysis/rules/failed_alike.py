@@ -17,9 +17,17 @@ from unhang.wording import rank_phrase
 
 __all__ = ["RULE", "FailedAlike"]
 
+_TERMINATED = SIGNAL_BASE + 15
+
 
 class FailedAlike(Struct, frozen=True):
     """Ranks of which each ended as one does whose peer has gone."""
+
+    ranks: tuple[int, ...]
+
+
+class EndedByOrder(Struct, frozen=True):
+    """All ranks, each of which was ended by SIGTERM: by whom and why is not in the evidence."""
 
     ranks: tuple[int, ...]
 
@@ -29,13 +37,21 @@ def _claims(facts: CaseFacts) -> Iterator[Claim]:
 
     One was: that each could have failed for another one is no health.
     """
-    ends = [life.end for life in facts.lives.ranks.values() if life.end is not None]
+    lives = facts.lives.ranks.values()
+    ends = [life.end for life in lives if life.end is not None]
     failed = tuple(end.rank for end in ends if end.manner is Manner.FOLLOWED and _has_failed(end))
     if failed:
         yield Claim(
             rests_on="exits",
             kind=INSUFFICIENT_EVIDENCE,
             about=FailedAlike(failed),
+            doubts=(Doubt.NOBODY_NAMED,),
+        )
+    elif ends and all(each.end is not None and each.end.status == _TERMINATED for each in lives):
+        yield Claim(
+            rests_on="exits",
+            kind=INSUFFICIENT_EVIDENCE,
+            about=EndedByOrder(tuple(end.rank for end in ends)),
             doubts=(Doubt.NOBODY_NAMED,),
         )
 
@@ -54,4 +70,16 @@ def _verdict_of_failed_alike(about: FailedAlike, claim: Claim) -> Words:  # noqa
         f"Not enough evidence: {rank_phrase(about.ranks)} failed as ranks do that lose a peer, "
         "and nothing shows which rank failed first.",
         actions=("Find the first error in the output of each rank: unhang logs.",),
+    )
+
+
+@words_for(EndedByOrder)
+def _verdict_of_ended_by_order(about: EndedByOrder, claim: Claim) -> Words:  # noqa: ARG001 - as above
+    was = "was" if len(about.ranks) == 1 else "were"
+    return Words(
+        f"Not enough evidence: {rank_phrase(about.ranks)} {was} ended by SIGTERM, and nothing "
+        "shows which process sent it, or why.",
+        actions=(
+            "Look at what the launcher and the scheduler say of that moment: unhang logs, sacct.",
+        ),
     )

@@ -20,6 +20,7 @@ from unhang.analysis.rules.telling import Words, waits, words_for
 from unhang.analysis.situation import Situation
 from unhang.analysis.state.columns import Bools, Ints
 from unhang.analysis.state.index import Evidence
+from unhang.analysis.state.motion import all_just_called
 from unhang.analysis.state.progress import Known
 from unhang.case import ORIGIN_TORCH
 from unhang.kinds import INSUFFICIENT_EVIDENCE, Kind, Trait
@@ -107,6 +108,8 @@ def idle_claim(situation: Situation) -> Claim:
     if inside.any():
         oldest = int(situation.ages.waited_ns[inside].max())
         return Claim(kind=IDLE, about=InFlight(oldest), doubts=(Doubt.ONE_MOMENT,))
+    if all_just_called(situation.evidence):
+        return Claim(kind=IDLE, about=InFlight(-1), doubts=(Doubt.ONE_MOMENT,))
     finished = _with_unseen(situation, _finished(situation))
     doubts = (
         *(() if finished.unseen is None else (Doubt.LEAVES_NO_TRACE,)),
@@ -129,17 +132,19 @@ def _undecided(situation: Situation) -> Undecided | None:
         return Undecided(why, silent)
     inside = np.flatnonzero(situation.heads.waiting_call >= 0)
     ages = situation.ages
-    weighed = (ages.young & ~ages.unpaced | ages.old)[inside]
+    weighed = (ages.young & ~ages.unpaced | ages.old | ages.unnoticed)[inside]
     if len(inside) and not (weighed | _behind_young(situation, inside)).all():
         begun = situation.named(inside[weighed])
         return Undecided(Why.WAITS_UNEXPLAINED, silent, situation.named(inside), begun)
     if len(inside):
-        return Undecided(Why.TIMES_LEFT_OUT) if situation.untimed else None
+        return _times_left_out(situation)
     if silent:
         return Undecided(Why.SOME_SILENT, silent)
-    if behind := situation.named({*situation.outdated.tolist(), *_short_by_counters(situation)}):
+    moved = all_just_called(situation.evidence)
+    behind = situation.named({*situation.outdated.tolist(), *_short_by_counters(situation)})
+    if behind and not moved:
         return Undecided(Why.SOME_OLD, waiting=behind)
-    return _unseen(situation)
+    return _times_left_out(situation) if moved else _unseen(situation)
 
 
 def _behind_young(situation: Situation, ranks: Ints) -> Bools:
@@ -179,6 +184,10 @@ def _unseen(situation: Situation) -> Undecided | None:
         return Undecided(Why.EXCHANGES_UNSEEN, finished=_finished(situation))
     if ends_unseen := _ends_unseen(situation.evidence):
         return Undecided(Why.ENDS_UNSEEN, waiting=situation.named(ends_unseen))
+    return _times_left_out(situation)
+
+
+def _times_left_out(situation: Situation) -> Undecided | None:
     return Undecided(Why.TIMES_LEFT_OUT) if situation.untimed else None
 
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from unhang.analysis.claims import Claim, Doubt
 from unhang.analysis.lives.life import Lives
 from unhang.analysis.lives.whereabouts import sites_of, subjects_of
-from unhang.analysis.rules.call_mismatch import OP_MISMATCH
+from unhang.analysis.rules.call_mismatch import OP_MISMATCH, MembersDisagree
 from unhang.analysis.rules.not_progressing import (
     JOINED_NOT_PROGRESSING,
     PARTLY_FINISHED,
@@ -42,8 +42,7 @@ def with_roots(claim: Claim, lives: Lives, book: StackBook) -> Claim:
 
     A rank that came out of it has a voice, too: how many agree decides who is wrong.
     """
-    still = claim.is_cause and claim.kind in (JOINED_NOT_PROGRESSING, PARTLY_FINISHED)
-    voices = _roots_of(claim, lives) if still else {}
+    voices = _roots_of(claim, lives) if claim.is_cause and _is_open(claim) else {}
     if len(set(voices.values())) < _SIDES:
         return claim
     sides: defaultdict[int, list[int]] = defaultdict(list)
@@ -66,6 +65,14 @@ def with_roots(claim: Claim, lives: Lives, book: StackBook) -> Claim:
         ),
         doubts=() if clear else (Doubt.NO_MAJORITY,),
     )
+
+
+def _is_open(claim: Claim) -> bool:
+    """Whether heartbeats may tell who is wrong: it does not move, or dumps blame no side of it."""
+    about = claim.about
+    if isinstance(about, MembersDisagree):
+        return about.roots is not None and not claim.culprits
+    return claim.kind in (JOINED_NOT_PROGRESSING, PARTLY_FINISHED)
 
 
 def _made_at(looks: Iterable[RankLook], book: StackBook) -> Iterator[Site]:
@@ -101,7 +108,8 @@ def _roots_of(claim: Claim, lives: Lives) -> dict[int, int]:
     apart = len(set(found.values())) >= _SIDES
     if len(calls) != 1:
         return found if seen and apart else {}
-    out = lives.looks_at(seen.out if seen else ())
+    rest = {*claim.culprits, *claim.victims} - {look.rank for look in inside}
+    out = lives.looks_at(seen.out if seen else sorted(rest))
     # Numbers are those of calls from Python, which ranks may have made unlike numbers of: where
     # only those who are out differ, it must be the same line as well.
     same = [o for o in out if o.sample.last_op == claim.op and o.sample.last_site in sites]

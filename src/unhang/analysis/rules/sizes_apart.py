@@ -21,7 +21,13 @@ from unhang.analysis.lives.life import Lives
 from unhang.analysis.lives.whereabouts import ranks_in, sites_of, subjects_of
 from unhang.analysis.rules.call_mismatch import SHAPE_MISMATCH
 from unhang.analysis.rules.rule import Observer, Rule
-from unhang.analysis.rules.splits_apart import aborted, bytes_told, may_differ, splits_apart
+from unhang.analysis.rules.splits_apart import (
+    aborted,
+    bytes_told,
+    may_differ,
+    splits_apart,
+    splits_told,
+)
 from unhang.analysis.rules.telling import Words, subject, words_for
 from unhang.analysis.sites import StackBook
 from unhang.analysis.situation import Situation
@@ -72,7 +78,9 @@ def sizes_apart(
         situation: For the calls in which ranks wait, where there are dumps.
     """
     message = _told_of(lives) if ends.first else None
-    if message is None:
+    told = next(splits_told(lives, book), None)
+    if message is None or told is not None:
+        yield from [told] if told is not None else ()
         return
     found = next(_claims(lives, book), None)
     shown = situation.disagreements.values() if situation is not None else ()

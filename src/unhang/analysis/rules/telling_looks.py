@@ -10,7 +10,7 @@ from unhang.analysis.rules.telling import subject
 from unhang.analysis.sources.stacks import RankLook
 from unhang.wording import count_of, rank_phrase
 
-__all__ = ["actions", "doing", "sentences", "unchanged"]
+__all__ = ["actions", "doing", "doing_of_engines", "sentences", "unchanged"]
 
 _NAMED = 3
 _ACTIONS: Final[dict[str, str]] = {
@@ -39,6 +39,11 @@ def doing(looks: Sequence[RankLook]) -> str:
         rest = sum(len(same) for same in groups[_NAMED:])
         parts.append(f"{count_of(rest, 'more rank')} elsewhere too")
     return ", ".join(parts)
+
+
+def doing_of_engines(looks: Sequence[RankLook]) -> str:
+    """What the engines of workers do: a summary names them by process."""
+    return ", ".join(f"the engine (process {look.pid}) is {look.says}" for look in looks[:_NAMED])
 
 
 def _told_alike(looks: Sequence[RankLook]) -> list[list[RankLook]]:

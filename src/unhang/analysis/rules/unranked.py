@@ -103,7 +103,8 @@ def _claims(facts: CaseFacts) -> list[Claim]:
 
 def _others_alone(case: Case, book: StackBook) -> list[Claim]:
     """Where only engines, launchers or helpers were seen: what they do, and no rank to blame."""
-    looks = tuple(look for look in looks_of_others(case.samples) if look.frames)
+    others = looks_of_others(case.samples)
+    looks = tuple(look for look in others if look.frames or look.meaning.kind == "dead")
     about = Unranked((), (), looks, 0)
     return [
         Claim(

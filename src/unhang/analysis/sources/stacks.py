@@ -27,6 +27,7 @@ from unhang.stacks.meaning import (
     meaning_of_frames,
 )
 from unhang.stacks.ownership import same_file, starts_a_thread, user_frame
+from unhang.stacks.roles import is_core
 from unhang.stacks.tree.gathering import has_moved, latest
 from unhang.wording import printable
 
@@ -202,6 +203,11 @@ class RankLook(Struct, frozen=True):
     def certain(self) -> bool:
         """No second look is needed: it is stopped or dead."""
         return self.meaning.kind in _CERTAIN
+
+    @property
+    def gives_orders(self) -> bool:
+        """Whether it is an engine's core, for whose orders workers wait."""
+        return is_core(self.sample.command)
 
     @property
     def says(self) -> str:

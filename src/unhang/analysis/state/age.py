@@ -22,8 +22,7 @@ from msgspec import Struct
 from unhang.analysis.state.columns import Bools, Ints
 from unhang.analysis.state.heads import Heads
 from unhang.analysis.state.index import Evidence
-from unhang.analysis.state.stale import made_ns
-from unhang.spans import highest
+from unhang.analysis.state.stale import made_ns, newest_ns, written_ns
 from unhang.turns import begun_ns, turn_ns
 
 __all__ = ["Ages", "ages_of"]
@@ -61,6 +60,8 @@ class Ages(Struct, frozen=True):
             than such calls usually take.
         unpaced: Per rank: it looks so, but nothing shows how long such calls take, and its head is
             young: a host that runs ahead of its device looks the same.
+        unnoticed: Per rank: its head was made so short a time before that its recorder may not have
+            noticed its end yet.
     """
 
     waited_ns: Ints
@@ -69,6 +70,7 @@ class Ages(Struct, frozen=True):
     unproven: Bools
     stood: Bools
     unpaced: Bools
+    unnoticed: Bools
 
 
 def ages_of(evidence: Evidence, heads: Heads, outdated: Ints) -> Ages:
@@ -86,7 +88,7 @@ def ages_of(evidence: Evidence, heads: Heads, outdated: Ints) -> Ages:
     rows = heads.row[ranks]
     paces = np.asarray([_pace(evidence, row) for row in rows.tolist()], np.int64).reshape(-1, 2)
     begun, dump = paces[:, 0], calls.dump[rows]
-    for found, made in ((waited, made_ns(evidence)), (at_most, _written_ns(evidence))):
+    for found, made in ((waited, made_ns(evidence)), (at_most, written_ns(evidence))):
         known = (made[dump] > 0) & (begun > 0)
         found[ranks[known]] = np.maximum(made[dump] - begun, 0)[known]
     turns = np.full(len(heads.row), -1, np.int64)
@@ -99,7 +101,7 @@ def ages_of(evidence: Evidence, heads: Heads, outdated: Ints) -> Ages:
     young = (waited >= 0) & (waited < usual)
     told = (waited < 0) & (at_most >= 0)
     at_least = np.full(len(heads.row), -1, np.int64)
-    at_least[ranks] = np.where(begun > 0, _newest_ns(evidence)[dump] - begun, -1)
+    at_least[ranks] = np.where(begun > 0, newest_ns(evidence)[dump] - begun, -1)
     passed = at_least > _TURNS * np.maximum(turns, _ROUND_NS) + late
     hides = _hides_finished(evidence, heads)
     unpaced = passed & hides
@@ -116,7 +118,25 @@ def ages_of(evidence: Evidence, heads: Heads, outdated: Ints) -> Ages:
     young |= by_file | moving | running | (slower & by_file.any())
     unproven = told & (turns > 0) & ~young & by_file.any()
     old = (waited >= 0) & ~young
-    return Ages(waited, young, old, unproven, stood & ~young, unpaced & young)
+    unnoticed = _unnoticed(evidence, heads, late)
+    return Ages(waited, young, old, unproven, stood & ~young, unpaced & young, unnoticed)
+
+
+def _unnoticed(evidence: Evidence, heads: Heads, late: Ints) -> Bools:
+    """Per rank: its head was made so lately that its recorder may not have seen it end yet.
+
+    Where a file shows that, those of more calls were written more slowly.
+    """
+    made = made_ns(evidence)
+    moment = np.where(made > 0, made, written_ns(evidence))
+    since = np.full(len(heads.row), _LONGEST_NS, np.int64)
+    ranks = np.flatnonzero(heads.row >= 0)
+    rows = heads.row[ranks]
+    moment, created = moment[evidence.case.calls.dump[rows]], evidence.case.calls.created_ns[rows]
+    since[ranks] = np.where((moment > 0) & (created > 0), moment - created, _LONGEST_NS)
+    lately = (late > 0) & (since < _JUST_BEGUN_NS + late)
+    since -= _by_head(evidence, heads, _slow_ns(evidence))
+    return lately | ((late > 0) & (since < _JUST_BEGUN_NS + late) & lately.any())
 
 
 def _noticed_late_ns(evidence: Evidence, rows: Ints) -> Ints:
@@ -162,7 +182,7 @@ def _slow_ns(evidence: Evidence) -> Ints:
 
 def _until_written(evidence: Evidence, heads: Heads) -> Bools:
     """Per rank: its host was making calls when its dump was written, as far as its file tells."""
-    since = _written_ns(evidence) - _newest_ns(evidence)
+    since = written_ns(evidence) - newest_ns(evidence)
     fresh = since < _JUST_BEGUN_NS + _slow_ns(evidence)
     return _by_head(evidence, heads, (since > 0) & fresh)
 
@@ -181,26 +201,6 @@ def _most_ns(evidence: Evidence, heads: Heads) -> Ints:
     timeout_ms[heads.row >= 0] = evidence.case.calls.timeout_ms[heads.row[heads.row >= 0]]
     known = timeout_ms > 0
     return np.where(known, np.minimum(timeout_ms * 10**6 // 2, _LONGEST_NS), _LONGEST_NS)
-
-
-def _newest_ns(evidence: Evidence) -> Ints:
-    """When the newest call of each dump was made; it was written no earlier."""
-    newest = np.zeros(max(len(evidence.case.dumps), 1), np.int64)
-    starts, stops = [d.start for d in evidence.dumps], [d.stop for d in evidence.dumps]
-    places = [dump.index for dump in evidence.dumps]
-    newest[places] = highest(evidence.case.calls.created_ns, starts, stops)
-    return newest
-
-
-def _written_ns(evidence: Evidence) -> Ints:
-    """When the file of each dump was written; 0 where unknown, or clocks do not agree."""
-    written = np.zeros(max(len(evidence.case.dumps), 1), np.int64)
-    newest = _newest_ns(evidence).tolist()
-    for dump in evidence.dumps:
-        if 0 < dump.written_ns < newest[dump.index]:
-            return np.zeros_like(written)
-        written[dump.index] = dump.written_ns if newest[dump.index] > 0 else 0
-    return written
 
 
 def _pace(evidence: Evidence, row: int) -> tuple[int, int]:

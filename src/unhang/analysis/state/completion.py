@@ -26,7 +26,7 @@ from unhang.analysis.state.ops import PARTS, Names
 from unhang.analysis.state.recorders import Recorders, flags_of, recorder_of
 from unhang.batches import Batches
 from unhang.case import JOINED_BY_ENTRIES, ORIGIN_UNHANG, Calls, Case, Dump
-from unhang.model import DumpStatus, Note, State
+from unhang.model import DumpStatus, Frame, Note, State
 
 __all__ = ["IN_PARTS", "finished_rows", "mixing", "unproven_rows"]
 
@@ -39,6 +39,9 @@ _MEMBERS = PARTS | _COALESCED - {"coalesced"}
 
 IN_PARTS = _UNEVEN | _COALESCED | PARTS
 """Operations of collective calls that are made of several."""
+
+_WAITING = frozenset({"send", "recv"})
+_C10D = "torch/distributed/distributed_c10d.py"
 
 _BLIND_ROWS = 8
 _MOST_INSIDE = 64
@@ -306,17 +309,42 @@ def unproven_rows(
 ) -> Ints:
     """Sends and receives that count as finished though only their being made is shown.
 
-    A rank that issues a batch gets its members back as completed, on the same thread: so they have
-    all "ended" before the next call of their rank was made. A wait seen to end later is one.
+    Whoever issues a batch gets its members back as completed, on the same thread: so they have all
+    "ended" before the next call of their rank was made. A wait that was seen to end later is one,
+    and so is one of a call that waits by itself.
     """
     sees = flags_of(recorders, lambda recorder: recorder.sees_exchanges_end)
     if sees.all():
         return np.zeros(0, np.int64)
     calls = case.calls
     rows = np.flatnonzero(done & batches.p2p & ~sees[names.backend][calls.name])
+    marks = flags_of(recorders, lambda recorder: recorder.marks_ends)
+    rows = rows[~(marks[names.backend][calls.name[rows]] & _waits_itself(case, rows))]
     after = np.minimum(rows + 1, max(len(calls) - 1, 0))
     last = (after == rows) | (calls.dump[after] != calls.dump[rows])
     found: Ints = rows[last | (calls.completed_ns[rows] <= calls.created_ns[after])]
+    return found
+
+
+def _waits_itself(case: Case, rows: Ints) -> Bools:
+    """Whether calls were made by torch's `send` or `recv`, which are in no batch, by their stacks.
+
+    Either calls `isend` or `irecv`, as a batch does; these are the innermost frames.
+    """
+    stacks = case.stacks
+    waits = np.asarray(
+        [
+            frame.function in _WAITING and frame.file.endswith(_C10D)
+            for frame in (*stacks.frames, Frame("", "", 0))
+        ],
+        np.bool_,
+    )
+    if not waits.any():
+        return np.zeros(len(rows), np.bool_)
+    second = np.append(stacks.offsets[:-1] + 1, 0)  # the last one is that of no stack
+    there = np.append(second[:-1] < stacks.offsets[1:], False)
+    frame = np.where(there, stacks.frame_ids[np.where(there, second, 0)], -1)
+    found: Bools = waits[frame][case.calls.stack[rows]]
     return found
 
 

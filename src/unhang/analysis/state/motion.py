@@ -16,10 +16,11 @@ import numpy as np
 
 from unhang.analysis.state.columns import Bools, Ints
 from unhang.analysis.state.index import Evidence
+from unhang.analysis.state.stale import made_ns, newest_ns, written_ns
 from unhang.model import State
 from unhang.spans import distinct, without
 
-__all__ = ["just_ended"]
+__all__ = ["all_just_called", "just_ended"]
 
 _A_MOMENT_NS = 10**9
 """As long as a call is in flight rather than stuck, whatever the rhythm."""
@@ -44,6 +45,20 @@ def just_ended(evidence: Evidence) -> Ints:
     rows = np.flatnonzero(fresh & asked[calls.dump] & (calls.group >= 0))
     ended = evidence.owner_of(rows) * evidence.n_channels + evidence.channel(rows)
     return distinct(np.r_[ended, _counted_ends(evidence, asked)])
+
+
+def all_just_called(evidence: Evidence) -> bool:
+    """Whether every rank that left a dump had made a call a moment before.
+
+    Where none of them waits, all hosts and devices were moving then, whatever a dump hides of its
+    newest call, and though dumps of moving jobs are of moments that differ by some calls.
+    """
+    newest, made, written = newest_ns(evidence), made_ns(evidence), written_ns(evidence)
+    since = np.where(made > 0, made, written) - newest
+    fresh = (newest > 0) & (np.maximum(made, written) > 0) & (since < _A_MOMENT_NS)
+    dumps = [dump.index for dump in evidence.dumps]
+    owners = evidence.owner[fresh[dumps]] if dumps else evidence.owner
+    return bool(dumps and np.isin(evidence.owner, owners).all())
 
 
 def _counted_ends(evidence: Evidence, asked: Bools) -> Ints:

@@ -25,7 +25,9 @@ from unhang.case import Dump
 from unhang.model import Note, State
 from unhang.spans import distinct, highest, lowest, union
 
-__all__ = ["Moment", "behind_peers", "failed_ranks", "made_ns", "same_moment"]
+__all__ = [
+    "Moment", "behind_peers", "failed_ranks", "made_ns", "newest_ns", "same_moment", "written_ns",
+]  # fmt: skip
 
 _ASKING_NS = 100_000_000
 """One dump asks the device about all of its calls within this time."""
@@ -91,6 +93,26 @@ def made_ns(evidence: Evidence) -> Ints:
         if dump.time_ns:
             made[dump.index] = dump.time_ns
     return made
+
+
+def newest_ns(evidence: Evidence) -> Ints:
+    """When the newest call of each dump was made; it was written no earlier."""
+    newest = np.zeros(max(len(evidence.case.dumps), 1), np.int64)
+    starts, stops = [d.start for d in evidence.dumps], [d.stop for d in evidence.dumps]
+    places = [dump.index for dump in evidence.dumps]
+    newest[places] = highest(evidence.case.calls.created_ns, starts, stops)
+    return newest
+
+
+def written_ns(evidence: Evidence) -> Ints:
+    """When the file of each dump was written; 0 where nobody knows, or clocks do not agree."""
+    written = np.zeros(max(len(evidence.case.dumps), 1), np.int64)
+    newest = newest_ns(evidence).tolist()
+    for dump in evidence.dumps:
+        if 0 < dump.written_ns < newest[dump.index]:
+            return np.zeros_like(written)
+        written[dump.index] = dump.written_ns if newest[dump.index] > 0 else 0
+    return written
 
 
 def _shows(dump: Dump) -> bool:

@@ -12,14 +12,20 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from unhang.cli.shared.output import DRAWINGS, add_report_arguments, emit, report_options
 from unhang.errors import UsageError
 from unhang.wording import printable
 
+if TYPE_CHECKING:
+    from unhang.rehearse.rehearsal import RehearsalWishes
+    from unhang.report import Report
+
 EXAMPLES = """unhang rehearse -- torchrun --nproc-per-node 4 train.py
 unhang rehearse --ranks 8,64,1024 --steps 2 -- python train.py
-unhang rehearse -o page.html --case rehearsed -- torchrun --nproc-per-node 4 train.py"""
+unhang rehearse --compare calls.json -- python train.py
+unhang rehearse -o page.html --case rehearsed -- python train.py"""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -45,7 +51,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--case",
         dest="kept",
         metavar="DIR",
-        help="keep dumps and output of the ranks in this new directory",
+        help="keep dumps and output of the ranks in this new directory (one in it for each size)",
+    )
+    parser.add_argument(
+        "--save", metavar="FILE", help="keep what the ranks call in FILE, if all calls meet"
+    )
+    parser.add_argument(
+        "--compare",
+        metavar="FILE",
+        help="say what ranks call more or less in each step than in FILE. --save wrote it",
     )
     parser.add_argument(
         "job", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="the command that starts it"
@@ -56,7 +70,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Rehearse, judge, report."""
     from unhang.rehearse.commandline import job_of
-    from unhang.rehearse.rehearsal import RehearsalWishes, rehearsed
+    from unhang.rehearse.rehearsal import rehearsed
 
     command = args.job[1:] if args.job[:1] == ["--"] else args.job
     if args.nodes is not None and args.nodes < 1:
@@ -64,17 +78,41 @@ def run(args: argparse.Namespace) -> int:
     if args.steps < 0 or args.limit <= 0:
         raise UsageError("--steps and --limit are numbers above 0")
     options, sizes = report_options(args), _sizes(args.ranks)
-    if args.kept and len(sizes) > 1:
-        raise UsageError("--case keeps one rehearsal", "Give --ranks one number with it.")
+    if (args.save or args.compare) and len(sizes) > 1:
+        raise UsageError("--save and --compare take one size", "Give --ranks one number with them.")
     jobs = [job_of(command, ranks, args.nodes) for ranks in sizes]
-    wishes = RehearsalWishes(args.steps, args.limit, Path(args.kept) if args.kept else None)
-    for ranks, job in zip(sizes[:-1], jobs, strict=False):
-        with rehearsed(job, wishes, command) as (case, report, place):
+    wishes = [_wishes(args, ranks if len(sizes) > 1 else None) for ranks in sizes]
+    for ranks, job, wish in zip(sizes[:-1], jobs, wishes, strict=False):
+        with rehearsed(job, wish, command) as (case, report, place):
             print(f"unhang: {ranks} ranks: {printable(report.summary)}", file=sys.stderr)
             if report.status != "healthy":
                 return emit(report, options, case, place=place)
-    with rehearsed(jobs[-1], wishes, command) as (case, report, place):
+    with rehearsed(jobs[-1], wishes[-1], command) as (case, report, place):
+        _say_changes(report)
         return emit(report, options, case, place=place)
+
+
+def _wishes(args: argparse.Namespace, ranks: int | None) -> RehearsalWishes:
+    """How one size is rehearsed; where there are several, each case has the name of its own."""
+    from unhang.rehearse.rehearsal import RehearsalWishes
+    from unhang.rehearse.schedules import read_schedule
+
+    kept = Path(args.kept) if args.kept else None
+    if kept and ranks:
+        kept.mkdir(parents=True, exist_ok=True)
+        kept /= f"{ranks}-ranks"
+    since = read_schedule(Path(args.compare)) if args.compare else None
+    save = Path(args.save) if args.save else None
+    return RehearsalWishes(args.steps, args.limit, kept, since, save)
+
+
+def _say_changes(report: Report) -> None:
+    """What ranks call more or less than before, apart from the verdict, which it does not touch."""
+    from unhang.rehearse.rehearsal import SCHEDULE_NOTES
+
+    for note in report.notes:
+        if note.source == SCHEDULE_NOTES:
+            print(f"unhang: {printable(note.text)}", file=sys.stderr)
 
 
 def _sizes(text: str | None) -> list[int | None]:

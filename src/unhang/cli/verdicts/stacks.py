@@ -288,7 +288,14 @@ def _elsewhere(args: argparse.Namespace) -> Case:
 
 def _targets(args: argparse.Namespace) -> Sequence[Target]:
     from unhang.collect.processes import read_processes
-    from unhang.collect.ranks import Target, below, find_ranks, marks_of, python_processes
+    from unhang.collect.ranks import (
+        Target,
+        below,
+        find_ranks,
+        marks_of,
+        of_one_job,
+        python_processes,
+    )
 
     table = read_processes()
     skip = [os.getpid(), *(process.pid for process in table.above(os.getpid()))]
@@ -298,11 +305,12 @@ def _targets(args: argparse.Namespace) -> Sequence[Target]:
             raise InputError(f"there is no process {pid}", "It may have ended: see ps -ef.")
     if args.pid:
         known = {target.process.pid: target for target in ranks}
-        return [known.get(pid, Target(table.by_pid[pid])) for pid in args.pid]
+        return of_one_job([known.get(pid, Target(table.by_pid[pid])) for pid in args.pid])
     if args.tree:
-        return below(table, args.tree, ranks)
+        return of_one_job(below(table, args.tree, ranks))
     if args.all_python:
-        return [t for t in python_processes(table, ranks) if t.process.pid not in skip]
+        found = python_processes(table, ranks)
+        return of_one_job([target for target in found if target.process.pid not in skip])
     return _of_one_job(ranks, args.job, _hidden(table.by_pid.values()))
 
 

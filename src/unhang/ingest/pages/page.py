@@ -8,13 +8,15 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 from unhang.errors import UsageError
-from unhang.record.contact.heartbeat import Heartbeat, read_slot
+from unhang.record.contact.heartbeat import Heartbeat, parse_heartbeat, read_slot
 from unhang.record.contact.latest import (
     GROUP_BYTES,
     GROUPS,
+    PAGE_BYTES,
     RECORD_WORDS,
     RECORDS,
     RING_START,
@@ -24,9 +26,10 @@ from unhang.record.contact.latest import (
 )
 from unhang.wording import ranges_of
 
-__all__ = ["PageCall", "PageGroup", "calls_of", "groups_of"]
+__all__ = ["PageCall", "PageGroup", "calls_of", "groups_of", "splits_in"]
 
 BARRIER: Final = "monitored_barrier"
+ALL_TO_ALL: Final = "all_to_all"
 _MOST_MEMBERS: Final = 1 << 18
 """Of all groups of a page together; beyond it members count as not known."""
 _FIELDS, _MOST_DIGITS = 6, 9
@@ -129,3 +132,41 @@ def calls_of(data: bytes, beat: Heartbeat, rows: Mapping[int, PageGroup]) -> lis
         frames = [frame] if slot.get("file") else []
         found.append(PageCall(own, slot.get("op", ""), frames, rows.get(own[Item.GROUP])))
     return sorted(found, key=lambda call: call[Item.NUMBER])
+
+
+def splits_in(data: bytes) -> tuple[tuple[tuple[int, ...], ...], ...]:
+    """What the last calls of a rank send and expect, where the newest is an all_to_all.
+
+    Returns:
+        Of each, oldest first: its number in the group, the members, and the elements to and from
+        each of them. None for a page that is not whole, or whose numbers do not agree.
+    """
+    beat = parse_heartbeat(data) if len(data) == PAGE_BYTES else None
+    calls = calls_of(data, beat, dict(groups_of(data))) if beat is not None else []
+    if not calls or calls[-1].op != ALL_TO_ALL:
+        return ()
+    own = [call for call in calls if call.group == calls[-1].group and not call.is_exchange]
+    gaps = {after[Item.SEQ] - call[Item.SEQ] - call.takes for call, after in pairwise(own)}
+    if own[0].group is None or own[0][Item.SEQ] <= 0 or gaps - {0}:
+        return ()
+    found = (_splits_of(call, own[0].group.members) for call in own if call.op == ALL_TO_ALL)
+    return tuple(each for each in found if each)
+
+
+def _splits_of(call: PageCall, members: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+    count, start = call[Item.SPLITS], Item.FIRST_SPLIT
+    words = struct.pack(f"={RECORD_WORDS - start}q", *call.words[start:])
+    told = memoryview(words).cast("I").tolist()
+    sends = _parts(told[: count >> 8], call[Item.INPUTS], len(members))
+    expects = _parts(told[count >> 8 :][: count & 0xFF], call[Item.OUTPUTS], len(members))
+    return ((call[Item.SEQ],), members, sends, expects) if sends and expects else ()
+
+
+def _parts(rows: Sequence[int], elements: int, members: int) -> tuple[int, ...]:
+    """Elements for each member: by its splits, which count rows, or else the same for all."""
+    if not rows:
+        return (elements // members,) * members if members and elements % members == 0 else ()
+    total = sum(rows)
+    if len(rows) != members or elements < 0 or (elements % total if total else elements):
+        return ()
+    return tuple(row * (elements // total) if total else 0 for row in rows)

@@ -76,8 +76,7 @@ def arm(desk: Desk, max_steps: int) -> None:
     _arm_meshes()
     _arm_wrappers()
     arm_norms()
-    if max_steps:
-        _stop_after(max_steps)
+    _count_steps(desk, max_steps)
 
 
 def _replace(name: str, wrapper: Foreign) -> None:
@@ -247,15 +246,17 @@ def _not_offloading(real: Foreign) -> Foreign:
     return made
 
 
-def _stop_after(most: int) -> None:
-    """End this rank after some steps of its optimizer."""
+def _count_steps(desk: Desk, most: int) -> None:
+    """Tell each step of the rank's first optimizer, and end the rank after some of any one."""
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
     done: dict[int, int] = {}
 
     def count(optimizer: torch.optim.Optimizer, *_: Foreign) -> None:
         done[id(optimizer)] = done.get(id(optimizer), 0) + 1
-        if done[id(optimizer)] >= most:
+        if next(iter(done)) == id(optimizer):
+            desk.client.tell("step")
+        if most and done[id(optimizer)] >= most:
             raise SystemExit(0)
 
     register_optimizer_step_post_hook(count)

@@ -99,6 +99,7 @@ class LivingRank:
         place: Where it waits or polls; empty where it does neither.
         begun: Where it called init_process_group.
         asked: Groups that it called `new_group` for: members, and where.
+        steps: How many calls it had made at the end of each step of its optimizer.
         code: Its exit code; None while it runs.
     """
 
@@ -110,6 +111,7 @@ class LivingRank:
     waits: str = ""
     place: Frames = ()
     begun: Frames = ()
+    steps: list[int] = field(default_factory=list)
     code: int | None = None
     error: str = ""
     error_frames: Frames = ()

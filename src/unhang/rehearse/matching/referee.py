@@ -135,6 +135,10 @@ class Referee:
         place = self._stack(waiter, process, message)
         process.asked.append((tuple(message["ranks"]), place))
 
+    def _on_step(self, waiter: Waiter, process: LivingRank, message: Message) -> None:
+        del waiter, message
+        process.steps.append(len(process.calls))
+
     def _on_unreal(self, waiter: Waiter, process: LivingRank, message: Message) -> None:
         del waiter
         self.unreal.append(process.calls[message["number"]])

@@ -102,7 +102,7 @@ def with_doubts(report: Report, referee: Referee) -> Report:
     finding = Finding(
         "f1", INSUFFICIENT_EVIDENCE.code, INSUFFICIENT_EVIDENCE.role, "low", text,
         sites=report.findings[0].sites if report.findings else (),
-        actions=("Rehearse a smaller job, of which all ranks run: --ranks 64.",),
+        actions=("Rehearse a smaller job whose ranks all run: --ranks 64.",),
         confidence_reasons=("not all ranks ran",),
     )  # fmt: skip
     return replace(report, status="insufficient", summary=text, findings=(finding,), decision=None)

@@ -115,7 +115,8 @@ function drawMap() {
   const map = byId("map"), entries = new Map(F.report.ranks.map((entry) => [entry.rank, entry]));
   map.replaceChildren();
   map.className = "wide " + (entries.size <= FEW_RANKS ? "few" : entries.size <= 128 ? "" : entries.size <= 2048 ? "mid" : "tiny");
-  const front = (F.report.ranks.find((entry) => entry.status === "culprit") || F.report.ranks[0]).rank;  // where Tab leads first
+  const blamed = F.report.findings.length ? F.report.findings[0].culprits : [];  // where Tab leads first
+  const front = [...blamed.filter((rank) => entries.has(rank)), ...F.report.ranks.filter((entry) => entry.status === "culprit").map((entry) => entry.rank), F.report.ranks[0].rank][0];
   for (const [name, ranks] of teamsBy(byId("axis").value)) {
     const team = el("div", {class: "team", role: "group", "aria-label": name}, el("span", {class: "name", "aria-hidden": "true"}, name));
     for (const rank of ranks) {
@@ -223,7 +224,7 @@ pen.font = "12px system-ui, sans-serif";  // as `svg text` in the style
 const widthOf = (text) => pen.measureText(text).width;
 function fitted(text, width) {
   // The end of a name in brackets is what tells groups apart.
-  const tail = (/ \([^()]*\)$/.exec(text) || [""])[0], head = text.slice(0, text.length - tail.length);
+  const tail = (/ \((?!every)[^()]*\)$/.exec(text) || [""])[0], head = text.slice(0, text.length - tail.length);
   let short = text;
   for (let most = head.length; most > 0 && widthOf(short) > width; most -= 1) short = cut(head, most) + tail;
   return short;
@@ -422,6 +423,8 @@ function drawHeat() {
 // ------------------------------------------------------------------ the order of drawing
 
 function beginMap() {
+  const skip = document.querySelector(".skip");
+  if (skip) skip.addEventListener("click", () => { const cell = byId("map").querySelector("[tabindex='0']"); if (cell) cell.focus(); });
   const map = byId("map");
   map.addEventListener("click", (event) => { const cell = event.target.closest("[role=option]"); if (cell) choose([Number(cell.dataset.rank)]); });
   map.addEventListener("keydown", moveInMap);

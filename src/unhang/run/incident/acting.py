@@ -89,7 +89,9 @@ LETS_BE: Final = {
 """Reasons of decisions that no order to end or to freeze a job overrules."""
 
 
-def why_spared(verdict: Verdict, on_hang: str, grace_s: float, left: Sequence[int] = ()) -> str:
+def why_spared(
+    verdict: Verdict, on_hang: str, grace_s: float, left: Sequence[int] = (), absent: str = ""
+) -> str:
     """Why the job is not ended or frozen; "" where it may be. No other place decides that.
 
     Nothing is ended while any rank outside of a call, blamed or not, moves or may only pause. Nor
@@ -101,13 +103,14 @@ def why_spared(verdict: Verdict, on_hang: str, grace_s: float, left: Sequence[in
         on_hang: What was asked for.
         grace_s: For how long a rank may pause.
         left: Ranks that have left the call since in which they waited.
+        absent: Why the verdict does not rest on all nodes, where supervisors act as one.
     """
     if verdict.status != "problem":
         return "found no cause: the job is left alone"
     if unsettled := _may_go_on(verdict, grace_s, left):
         return unsettled
-    if verdict.unseen:
-        return "the awaited nodes sent no evidence: the job is left alone"
+    if absent or verdict.unseen:
+        return f"{absent or 'the awaited nodes sent no evidence'}: the job is left alone"
     if verdict.reason in LETS_BE:
         return f"{LETS_BE[verdict.reason]}: the job is left alone"
     if verdict.guessed:

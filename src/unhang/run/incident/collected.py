@@ -11,6 +11,7 @@ from unhang.casedir.manifest import RankPart
 from unhang.model import Frame, ProcessSample, ThreadStack
 from unhang.record.calls.making import MAKES
 from unhang.record.contact.heartbeat import Heartbeat, bytes_of
+from unhang.record.contact.latest import read_page
 from unhang.run.watching.roster import (
     Gone,
     WatchedRank,
@@ -25,6 +26,7 @@ from unhang.telltale import without_secrets
 __all__ = ["Collected", "fatal_text", "last_words", "part_of", "told_by"]
 
 _AFTER_LOOKS = 2
+_ALL_TO_ALL = "all_to_all"
 _MOST_FAULTS = 1 << 20
 _AS_GOOD_NS = 2_000_000_000
 
@@ -76,8 +78,16 @@ def told_by(rank: Collected) -> dict[str, Any]:
         told["last_numel"] = -1 if beat.numel is None else beat.numel
         told["makes"] = tuple(beat.group.split(" ")) if beat.op == MAKES else ()
         told["roots"] = beat.roots
+        told["splits"] = _splits(mark.heartbeat) if beat.op == _ALL_TO_ALL else ()
         told["last_site"] = f"{beat.file}:{beat.line}"
     return told
+
+
+def _splits(heartbeat: str) -> tuple[tuple[tuple[int, ...], ...], ...]:
+    """What the last calls of a rank send to, and expect from, each member of their group."""
+    from unhang.ingest.pages.page import splits_in
+
+    return splits_in(read_page(heartbeat)) if heartbeat else ()
 
 
 def last_words(rank: Collected) -> list[ProcessSample]:

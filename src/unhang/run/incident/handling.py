@@ -23,12 +23,13 @@ from unhang.casedir.manifest import (
     LateRun,
     NodePart,
     create_case,
+    merge_manifest,
     save_file,
     write_ending,
     write_late,
     write_part,
 )
-from unhang.casedir.sharing import Announcement, announce, is_being_ended, tell_of_end, without_part
+from unhang.casedir.sharing import Announcement
 from unhang.errors import OutputError
 from unhang.model import SlowRank
 from unhang.rankenv import cluster_of, node_of
@@ -38,18 +39,25 @@ from unhang.run.child.speak import without_own_words
 from unhang.run.child.streams import Stream, end_of, tail_of
 from unhang.run.incident.evidence import Collector
 from unhang.run.incident.judging import judge
-from unhang.run.incident.verdict import Verdict
+from unhang.run.incident.verdict import Verdict, heard, sent
+from unhang.run.meeting.assembly import Absent
+from unhang.run.meeting.company import Company
 from unhang.run.watching.outputs import OwnFiles
 from unhang.run.watching.roster import Roster
 from unhang.surroundings import describe_node
 from unhang.telltale import harmless_command, harmless_log
+from unhang.wording import intervals
 
 __all__ = ["Context", "NodeIncident", "What"]
 
 LOG_BYTES = 1 << 20
 OTHERS_S = 15.0
 """For so long the parts of other nodes are waited for: they look every few seconds."""
+LONGEST_S = 60.0
+"""And for so long while more and more of them comes over the network."""
 
+MOST_SENT = 1 << 14
+"""So much of a verdict's text goes to other nodes: a report has some thousand characters."""
 _PROBE_BYTES = 1 << 20
 
 _REASONS = {"hang": "hang", "rank-ended": "peer-failed", "slow": "slow"}
@@ -67,6 +75,8 @@ class Context:
         in_time: False once the user is impatient.
         grace_s: For so long a rank may pause in its own code.
         since_s: When the command was begun, on the monotonic clock.
+        company: The other supervisors of the job, as of now.
+        keep_up: Tells them what is seen here, while a verdict is awaited.
     """
 
     command: Sequence[str]
@@ -82,6 +92,8 @@ class Context:
     in_time: Callable[[], bool]
     grace_s: float = 0.0
     since_s: float = field(default_factory=time.monotonic)
+    company: Callable[[], Company] = Company
+    keep_up: Callable[[], None] = lambda: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +132,7 @@ class NodeIncident:
     _part: NodePart | None = None
     _began_ns: int = field(default_factory=time.time_ns)
     _began_s: float = field(default_factory=time.monotonic)
-    _shared: Path | None = None
+    _strays: bool = False
     _outputs: OwnFiles = field(default_factory=OwnFiles)
 
     def collect(self, roster: Roster, attempt: int) -> bool:
@@ -184,8 +196,15 @@ class NodeIncident:
         """Have the case judged as it is now."""
         if self.case is None:
             return Verdict("")
+        if self._is_shared and self.verdict is None:
+            told = self._company.hand_over(self.case, self._in_time)
+            if told is not None and (verdict := heard(told, self.case)) is not None:
+                self.verdict = verdict
+                return verdict
         self._wait_for_others()
         self.verdict = judge(self.case, self.context.look, self.context.in_time)
+        if self._is_shared:
+            self._company.tell(sent(self.verdict, MOST_SENT))
         if self._collector is not None and "verdict" not in self._collector.timings_s:
             self._collector.timings_s["verdict"] = self._seconds()
             self._write_part()
@@ -195,7 +214,11 @@ class NodeIncident:
         """Ask for the dumps' stacks and judge again, in a thread that no caller waits for."""
 
         def work() -> None:
-            if self._collector is not None and self._collector.take_frames():
+            if self._collector is None or not self._collector.take_frames():
+                return
+            if self._company.follows and self.case is not None:
+                self._company.give_more(self.case)
+            else:
                 done(self.judge())
 
         thread = threading.Thread(target=work, name="unhang-refine", daemon=True)
@@ -235,51 +258,71 @@ class NodeIncident:
     # -------------------------------------------------------------- other nodes
 
     @property
-    def being_ended(self) -> bool:
-        """Whether some node that shares the case ends the job, or has ended it."""
-        return self._shared is not None and self.case is not None and is_being_ended(self.case)
+    def _company(self) -> Company:
+        return self.context.company()
 
-    def tell_of_end(self) -> None:
-        """Let the nodes that share the case know that the job is ended by order."""
-        if self.case is None or self._shared is None:
+    @property
+    def _is_shared(self) -> bool:
+        """Whether others take part; not in a case that lies elsewhere than theirs."""
+        return self.case is not None and self._company.is_shared and not self._strays
+
+    def _in_time(self) -> bool:
+        self.context.keep_up()
+        return self.context.in_time()
+
+    @property
+    def being_ended(self) -> bool:
+        """Whether some node that shares the incident ends the job, or has ended it."""
+        return self.case is not None and self._is_shared and self._company.is_being_ended(self.case)
+
+    def tell_of_end(self, how: str) -> None:
+        """Let the nodes that share the incident know that the job is ended by order."""
+        if self.case is None or not self._is_shared:
             return
         try:
-            tell_of_end(self.case, self.context.run)
+            self._company.tell_of_end(self.case, how)
         except OSError as error:
             self.context.say(f"the other nodes do not know of the end: {error.strerror}")
 
     def _announce(self) -> None:
-        """Let the nodes that share the directory know, so that they collect as well."""
+        """Let the other nodes know, so that they collect as well."""
         context = self.context
-        if self.case is None or self._shared is None:
+        if self.case is None or not self._is_shared:
             return
         news = Announcement(context.run, self.what.kind, self.what.detail, self._began_ns / 1e9)
         try:
-            announce(self.case, news)
+            self._company.announce(self.case, news)
         except OSError as error:
             context.say(f"the other nodes do not know: {error.strerror}")
 
     def _wait_for_others(self) -> None:
         """A verdict needs all nodes' parts; one that does not come is not waited for twice."""
-        if self.case is None or self._shared is None or self.verdict is not None:
+        if self.case is None or not self._is_shared or self.verdict is not None:
             return
-        began_s = time.monotonic()
-        while missing := without_part(self._shared, self.case):
+        first_s = began_s = time.monotonic()
+        came = 0
+        while missing := self._company.without_part(self.case):
             waited_s = time.monotonic() - began_s
-            if waited_s > OTHERS_S or not self.context.in_time():
-                self.context.say(f"no evidence yet from {', '.join(missing)}: judging without it")
-                self._note_late(missing, waited_s)
-                return
+            if waited_s > OTHERS_S or not self._in_time():
+                runs = ", ".join(each.run for each in missing)
+                self.context.say(f"no evidence yet from {runs}: judging without it")
+                break
+            if (now := self._company.received()) != came and began_s - first_s < LONGEST_S:
+                began_s, came = time.monotonic(), now
             time.sleep(0.1)
+        self._note_late(missing, time.monotonic() - first_s)
 
-    def _note_late(self, runs: Sequence[str], waited_s: float) -> None:
+    def _note_late(self, missing: Sequence[Absent], waited_s: float) -> None:
         """Let the verdict name the nodes without which it is made."""
         if self.case is None:
             return
         try:
-            for run in runs:
-                host = run.rsplit("-", 2)[0]  # as `unhang.run.identity.run_id` makes it
-                write_late(self.case, run, LateRun(host, round(waited_s, 3)))
+            for each in missing:
+                ranks = [*intervals(each.ranks)]
+                late = LateRun(each.host, round(waited_s, 3), each.why, ranks)
+                write_late(self.case, each.run, late)
+            if not missing and self._company.leads:
+                merge_manifest(self.case)
         except OSError as error:
             self.context.say(f"the manifest of {self.case} was not written: {error.strerror}")
 
@@ -301,7 +344,7 @@ class NodeIncident:
                 text = error.message if isinstance(error, OutputError) else str(error)
                 self.context.say(f"{text}; trying elsewhere")
             else:
-                self._shared = name
+                self._strays = name is None and named is not None
                 return case
         self.context.say("no place to write a case: the evidence is lost")
         return None

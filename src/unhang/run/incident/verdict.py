@@ -7,18 +7,23 @@ the shape of it. Both sides are here, so that a field is added in one place.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from unhang.incoming import fit, value_of
-from unhang.wording import rank_phrase
+from unhang.wording import printable, rank_phrase
 
 if TYPE_CHECKING:
     from unhang.report import Decision, Finding, Report
+    from unhang.run.meeting.company import ToldVerdict
 
-__all__ = ["Verdict", "sent", "taken", "verdict_of"]
+__all__ = ["Verdict", "heard", "sent", "taken", "verdict_of"]
+
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_LONGEST_LINE = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +100,10 @@ def verdict_of(
     )
 
 
-def sent(verdict: Verdict) -> str:
-    """A verdict as one line of JSON, all ASCII; without the case."""
+def sent(verdict: Verdict, most: int = 0) -> str:
+    """A verdict as one line of JSON, all ASCII; without the case, and the end of a longer text."""
+    if most and len(verdict.text) > most:
+        verdict = replace(verdict, text=f"{verdict.text[:most]}\n(cut)\n")
     return json.dumps(asdict(replace(verdict, case=None)))
 
 
@@ -107,6 +114,21 @@ def taken(data: bytes, case: Path) -> Verdict:
         ValueError: It is none.
     """
     return replace(fit(value_of(data), Verdict), case=case)
+
+
+def heard(told: ToldVerdict, case: Path) -> Verdict | None:
+    """What the supervisor that judges for all has told; None where that is no verdict.
+
+    Its text is another's: without its terminal's colours, and safe to print line by line.
+    """
+    try:
+        verdict = taken(told.verdict.encode(), case)
+    except ValueError:
+        return None
+    lines = _COLOUR.sub("", verdict.text).splitlines()
+    place = f"The evidence of all nodes is on {told.host}, in {told.case}."
+    text = "\n".join(printable(line, _LONGEST_LINE) for line in (*lines, place))
+    return replace(verdict, text=f"{text}\n", summary=printable(verdict.summary))
 
 
 def _place(cause: Finding) -> str:

@@ -46,6 +46,7 @@ class RankProgress:
     """One rank at one moment.
 
     Attributes:
+        pid: What tells its process from others'; below 0 for one of another node.
         finished: A number that changes whenever one of its calls has finished.
         begun: A number that changes whenever it begins another call, or a step.
         waiting: A call of it is pending; None where it is not known.
@@ -76,11 +77,13 @@ class ProgressLook:
     Attributes:
         time_s: A clock that never goes back.
         elsewhere: Other nodes have ranks of the job too, whose work is not seen.
+        wide: Ranks of other nodes are among these.
     """
 
     time_s: float
     ranks: Sequence[RankProgress]
     elsewhere: bool = False
+    wide: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,7 +254,9 @@ class HangWatch:
         self.left = ()
 
     def _weigh(self, look: ProgressLook) -> None:
-        """Note how long nothing has moved, and no rank worked, of those that may be waited for."""
+        """Note how long nothing has moved, and nobody worked, of those that may be waited for."""
+        if self._is_out_of_view(look):
+            self._still_since_s = look.time_s
         watched = [rank for rank in look.ranks if not self._movers or rank.rank in self._movers]
         works = any(rank.works for rank in watched)
         if self.auto and not self._movers:  # Whoever waits may spin, which is no work.
@@ -262,6 +267,11 @@ class HangWatch:
         if works:
             self.longest_workless_s = max(self.longest_workless_s, look.time_s - self._worked_s)
             self._worked_s = look.time_s
+
+    def _is_out_of_view(self, look: ProgressLook) -> bool:
+        """Whether one whose work put an alarm off was seen on another node, and is not now."""
+        seen = {rank.rank for rank in look.ranks}
+        return any(-1 - rank in self._finished for rank in self._movers - seen)
 
     def _tell_of_work(self, look: ProgressLook, quiet: float) -> Working | None:
         """Once a quiet, where work alone has kept it from being an alarm."""
@@ -284,6 +294,10 @@ class HangWatch:
         self._note_calls()
         text = f"no call has finished for {quiet:.0f} s, and {who} stood still for {still:.0f} s"
         return Alarm(quiet, limit, waiting, text, again=True, still_s=still)
+
+    def forget_alarm(self) -> None:
+        """What was announced is over without a verdict for all: the alarm may be raised again."""
+        self._alarmed = False
 
     def told_of_hang(self) -> None:
         """Another node has raised the alarm: what finishes from now on means that it moves on."""
@@ -346,12 +360,20 @@ class HangWatch:
 
     def _moved(self, look: ProgressLook) -> bool:
         """Whether a rank has finished a call; after an alarm, whether it went on as well."""
+        self._meet_those_of_other_nodes(look)
         moved = any(self._has_moved(rank) for rank in look.ranks)
         if moved or not self._alarmed:
             self._finished = {rank.pid: rank.finished for rank in look.ranks}
             self._begun = {rank.pid: rank.begun for rank in look.ranks}
             self._counted = {rank.pid: rank.counted for rank in look.ranks}
         return moved
+
+    def _meet_those_of_other_nodes(self, look: ProgressLook) -> None:
+        """Ranks that come into view were there before: what they have done by then is no news."""
+        for rank in look.ranks if look.wide else ():
+            if rank.pid < 0 and rank.pid not in self._finished:
+                self._finished[rank.pid], self._begun[rank.pid] = rank.finished, rank.begun
+                self._counted[rank.pid] = rank.counted
 
     def _is_told_late(self, look: ProgressLook) -> bool:
         """Whether only counters tell of what has finished since the last look."""
@@ -392,11 +414,12 @@ class HangWatch:
 
 def _alarm(look: ProgressLook, quiet: float, limit: float) -> Alarm:
     waiting = tuple(sorted(r.rank for r in look.ranks if r.waiting))
+    here = "" if look.wide else " here"
     if look.ranks and all(rank.waiting is None for rank in look.ranks):
-        text = f"the ranks here, whose calls are not seen, make no progress for {quiet:.0f} s"
+        text = f"the ranks{here}, whose calls are not seen, make no progress for {quiet:.0f} s"
         return Alarm(quiet, limit, waiting, text)
     state = (
-        f"{len(waiting)} of {len(look.ranks)} ranks here wait in a call"
+        f"{len(waiting)} of {len(look.ranks)} ranks{here} wait in a call"
         if waiting
         else "no call is pending, and the ranks have paused longer than ever in this job"
     )

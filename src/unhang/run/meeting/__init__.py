@@ -1,0 +1,1 @@
+"""How the supervisors of one job act as one: over a shared directory, or over the job's network."""
