@@ -4,7 +4,7 @@
     >>> report = unhang.diagnose(unhang.load("dumps/"))    # doctest: +SKIP
     >>> report.summary, report.culprits                    # doctest: +SKIP
 
-Names are imported when first used, so that `import unhang` stays light inside somebody's job.
+Names are imported when first used, so that `import unhang` stays light inside a user's job.
 Nothing but ours is imported here, not even of the standard library: `python -m unhang` comes this
 way before it can leave the working directory out (`unhang.isolated`).
 """

@@ -36,5 +36,5 @@ def fingerprint(library: str) -> str:
 
 
 def fits(built_from: str, own: str) -> bool:
-    """Whether a library was built from the sources beside it, as far as these are at hand."""
+    """Whether a library was built from the sources next to it, as far as these are at hand."""
     return built_from == own if "-" in own else built_from.partition("-")[0] == own

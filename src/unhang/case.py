@@ -1,7 +1,7 @@
 """One incident as columns: everything that was read, before anybody reasons about it.
 
 `Case` is where ingest, analysis, tables and reports meet. Bulk data are numpy columns with
-dictionaries beside them (names, signatures, stacks, threads), because a job of 16,384 ranks has
+dictionaries next to them (names, signatures, stacks, threads), because a job of 16,384 ranks has
 32 million calls. Nothing here reads files or decides anything.
 """
 
@@ -108,7 +108,7 @@ class Calls:
         thread: Index in `Case.threads`; -1 where there is none.
         record_id, seq, p2p_seq, op_id: As recorded; -1 where the format has none.
         state: `unhang.model.State`.
-        origin: 0 recorded by torch, 1 by our own recorder beside it.
+        origin: 0 recorded by torch, 1 by our own recorder next to it.
         retired: As recorded.
         is_p2p: As recorded; the entry that closes a batch counts as what its members are.
         created_ns, started_ns, completed_ns: Host's wall clock in ns; 0 where not known.

@@ -59,7 +59,7 @@ class Trait(Flag):
     FROM_BAD_NODE = auto()
     """A bad node, GPU or process of its culprit may be the reason."""
     OPEN = auto()
-    """It names nobody by itself, and leaves room for an explanation from elsewhere."""
+    """It names no rank by itself, and leaves room for an explanation from elsewhere."""
     NOTHING_FOUND = auto()
     """It says that nothing was found, which any cause makes pointless."""
     LAST_RESORT = auto()
@@ -83,7 +83,7 @@ class Trait(Flag):
     ON_THE_WAY = auto()
     """It is about what data pass between ranks: network, GPU, link, library."""
     UNDECIDED = auto()
-    """Somebody may be stuck although nothing else shows it: without a cause, no health."""
+    """A rank may be stuck although nothing else shows it: without a cause, no health."""
     AWAITED = auto()
     """Peers wait in a call to which its culprits have not come."""
     MAY_COME = auto()
@@ -116,7 +116,7 @@ class Kind:
 
     Attributes:
         code: "UH101".
-        slug: The short name that stands beside it everywhere ("never-joined").
+        slug: The short name that stands next to it everywhere ("never-joined").
         family: What sort of trouble it is.
         meaning: One sentence.
         role: What a claim of it is unless judged otherwise.

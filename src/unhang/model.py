@@ -238,7 +238,7 @@ class Shortage:
         memory_limit, memory_used, memory_held: Bytes of its cgroup: what it may use, what it uses,
             and what of that is no page cache.
         pushed_back: How often the cgroup met that limit.
-        memory_stalled: Share of the time in which somebody (of its cgroup, where that tells, else
+        memory_stalled: Share of the time in which a process (of its cgroup, where that tells, else
             of the node) waited for memory.
         faults: Pages that it had to read from a disk.
         swapped: Bytes of it that are swapped out.

@@ -2,8 +2,8 @@
 
 A picture holds what ranks wait for, which calls they made and where they stand, as the analysis
 judged them: whether a call has finished is never read off a raw state again. So a drawing cannot
-say otherwise than the verdict beside it. Ranks are folded where they are the same; what is left out
-is counted.
+say otherwise than the verdict next to it. Ranks are folded where they are the same; what is left
+out is counted.
 """
 
 from __future__ import annotations

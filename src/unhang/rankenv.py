@@ -4,7 +4,7 @@ One table for all who read an environment: the recorder and `unhang.print` insid
 look from outside (`/proc`, core files), the doctor's ranks. So it needs the standard library only,
 and knows nothing of the rest.
 
-Launchers nest, and the outer one's variables stay: `sbatch` leaves SLURM_PROCID=0 beside the
+Launchers nest, and the outer one's variables stay: `sbatch` leaves SLURM_PROCID=0 next to the
 OMPI_COMM_WORLD_RANK of each rank that `mpirun` starts in it, and under `srun torchrun` it is the
 node's number. Hence an order, from what is started last to what is started first, and a condition
 where a variable alone means nothing.

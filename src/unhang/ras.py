@@ -44,7 +44,7 @@ class Communicator:
         name: NCCL's hash of it, or "#group-number" where the text has none.
         size: How many ranks it has.
         launched: Per operation ("" where the version counts all together), how many calls each rank
-            has launched; ranks of which nothing tells are left out.
+            has launched; ranks about which nothing tells are left out.
         missing: Ranks that gave no data.
         dead: Of these, the ones that NCCL has given up.
         places: Where ranks are, as far as it was told.

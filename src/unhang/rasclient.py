@@ -22,7 +22,7 @@ _MOST_BYTES = 64 << 20
 _CHUNK = 1 << 16
 _NAMED = re.compile(r'(?:[Pp]rocess|"pid":) *([0-9]{1,9})\b')
 _IN_INCIDENT_S = 12.0
-"""So long an incident waits for it, beside the stacks of all ranks."""
+"""So long an incident waits for it, next to the stacks of all ranks."""
 
 
 def ask(address: str = DEFAULT_ADDRESS, *, limit_s: float = 30.0) -> str:
@@ -33,7 +33,7 @@ def ask(address: str = DEFAULT_ADDRESS, *, limit_s: float = 30.0) -> str:
         limit_s: For all of it. NCCL waits 10 s itself where a peer is dead.
 
     Raises:
-        OSError: Nobody answers there, or not in time.
+        OSError: No process answers there, or not in time.
         ValueError: The address is none, or something else answers.
     """
     host, _, port = address.rpartition(":")
@@ -59,7 +59,7 @@ def ask_about(pids: Collection[int], address: str = "") -> str:
         address: Where it is, as in NCCL_RAS_ADDR; "" for what that says here, or NCCL's own port.
 
     Returns:
-        The answer; "" where nobody answers, not in time, or for others only.
+        The answer; "" where no process answers, not in time, or for others only.
     """
     address = address or os.environ.get("NCCL_RAS_ADDR") or DEFAULT_ADDRESS
     try:

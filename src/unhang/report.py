@@ -1,7 +1,7 @@
 """The verdict as frozen, versioned data: `Report` and what it is made of.
 
 Every command that judges makes one, every renderer reads one, and `to_json` is the contract
-(schema "unhang.report/1"; `report.schema.json` beside this file). Nothing here draws or decides.
+(schema "unhang.report/1"; `report.schema.json` next to this file). Nothing here draws or decides.
 """
 
 from __future__ import annotations
@@ -368,7 +368,7 @@ class Blamed:
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """Earlier incidents of the same kind at the same line, by the reports of cases beside it.
+    """Earlier incidents of the same kind at the same line, by the reports of cases next to it.
 
     Attributes:
         times: How many there are, this one among them.
@@ -390,7 +390,7 @@ class Report:
     """The verdict of one command about one incident. Causes stand before consequences.
 
     Attributes:
-        next: Commands, the most telling first; empty where nobody knows where the evidence lies.
+        next: Commands, the most telling first; empty where it is unknown where the evidence lies.
         decision: What to do now; None from commands that do not judge a job.
         identity: Whose it is; None where no case tells.
         before: The same in earlier cases; None where there is none.

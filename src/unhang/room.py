@@ -76,7 +76,7 @@ class RoomReading:
         threads: Of each thread, how long it was on a core and how long it wanted one, in seconds.
         usable: Cores that it may be put on.
         faults: Pages that it had to read from a disk so far.
-        memory_stalled_s: How long somebody has waited for memory so far.
+        memory_stalled_s: How long a process has waited for memory so far.
         swapped_in: Bytes that the node has read back from swap so far.
     """
 
@@ -325,7 +325,7 @@ def _limit(folder: Path) -> int:
 
 
 def pressure_of(what: str, proc: Path = PROC, group: Path | None = None) -> float:
-    """Seconds in which somebody has waited for `what` so far: in a group, or else on the node.
+    """Seconds in which a process has waited for `what` so far: in a group, or else on the node.
 
     From the line "some" of pressure stall information (psi); 0 where the kernel has none.
     """

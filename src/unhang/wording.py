@@ -1,7 +1,7 @@
 """Small words that every room needs: rank sets as people write them, text that is safe to print.
 
 One place, so that "0-6,8" looks the same in a sentence, a table and a tree, and so that nothing
-from a dump, a log or a process name can send escape sequences to somebody's terminal. It refuses to
+from a dump, a log or a process name can send escape sequences to a user's terminal. It refuses to
 know about colours, widths or any output format.
 """
 

@@ -34,12 +34,12 @@ COMPUTING_CORES: Final = 0.05
 programs that compute, 0.26 and more, three at once on two cores."""
 
 MOVING_BYTES: Final = 1 << 16
-"""Bytes per second. Stuck programs with monitors beside them had 1 KB/s, jobs that started 47 KB/s,
+"""Bytes per second. Stuck programs next to monitors had 1 KB/s, jobs that started 47 KB/s,
 slow checkpoints 120 KB/s and more."""
 
 FLOWING_BYTES: Final = 4 * MOVING_BYTES
 """The same for the alarm, between two looks and over the whole window: what it holds for work keeps
-it back for an hour, so a monitor that writes in bursts beside a stuck rank must not count."""
+it back for an hour, so a monitor that writes in bursts next to a stuck rank must not count."""
 
 STORING_BYTES: Final = 1 << 13
 """Bytes per second to and from devices. A log that is flushed each second dirties a page a second,
@@ -55,7 +55,7 @@ had none; converters and loader workers 0.05 and more, and 0.04 where all cores 
 
 TASK_CORES: Final = 0.3
 """CPU time of Ray's other tasks and actors together, of one core. Those that keep house took 0.07
-beside three ranks."""
+next to three ranks."""
 
 OFTEN: Final = 2
 """Looks in which something must show to happen again and again: once is an accident, or a last

@@ -238,7 +238,7 @@ class Weighed(Struct, frozen=True):
 
 
 Seeing: TypeAlias = tuple[Observation, Bearing]
-"""What was seen, and what it is for the claim beside which it is told."""
+"""What was seen, and what it is for the claim with which it is reported."""
 
 
 class Claim(Struct, frozen=True, kw_only=True):
@@ -250,12 +250,13 @@ class Claim(Struct, frozen=True, kw_only=True):
         role: "" for that of the kind.
         rests_on: The source that its rule read; what the same source says more is no second voice.
         doubts: What its own rule is not sure of.
-        weighed: What *other* sources saw, in the order in which it is told.
+        weighed: What *other* sources saw, in the order of the report.
         reasons: What it is to claims that it may explain.
         explains: Claims that it was found to explain, as their rules made them.
         caused_by: Claims that it follows from: set last.
         moving: Culprits that were seen to move.
-        mistake: What is told once, however often it shows (`Trait.ONE_MISTAKE`); None: by itself.
+        mistake: What is reported once, however often it shows (`Trait.ONE_MISTAKE`); None: by
+            itself.
     """
 
     kind: Kind
@@ -344,7 +345,7 @@ def doubts_left(claim: Claim) -> tuple[Doubt, ...]:
     """The doubts that count, the gravest first.
 
     Doubts of one rule do not add up: they are about the same evidence. A support that outweighs
-    them makes a claim sure that names somebody and that nothing contradicts.
+    them makes a claim sure that names a rank and that nothing contradicts.
     """
     doubts = sorted(claim.all_doubts, key=lambda doubt: -doubt.cost)
     worst = doubts[0].cost if doubts else 0

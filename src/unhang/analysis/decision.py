@@ -39,7 +39,7 @@ def decide(claims: Sequence[Claim], status: Status, lives: Lives) -> Decision:
     """Say what to do now.
 
     Args:
-        claims: All of them, in the order in which they are told.
+        claims: All of them, in the order of the report.
         status: Of the report.
         lives: Where each rank is, to name its host.
     """
@@ -140,7 +140,7 @@ def _where_to_look(cause: Claim, lives: Lives) -> Reason:
 
 
 def _bad_hosts(cause: Claim, lives: Lives) -> tuple[str, ...]:
-    """Hosts of which something that looked at them says that they are bad, and no rank else."""
+    """Hosts about which something that looked at them says that they are bad, and no rank else."""
     if isinstance(cause.about, Failure):
         return tuple(sorted(_hosts_of_failure(cause.about, lives)))
     checks = [

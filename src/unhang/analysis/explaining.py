@@ -121,5 +121,5 @@ def following(claims: Iterable[Claim], explained: Iterable[Claim], *lead: Claim)
 
 
 def without_empty(claims: Sequence[Claim]) -> list[Claim]:
-    """The claims beside a cause: that nothing was found is pointless then."""
+    """The claims next to a cause: that nothing was found is pointless then."""
     return [c for c in claims if c.is_cause or not c.kind.has(Trait.NOTHING_FOUND)]

@@ -1,7 +1,7 @@
 """The one judgement: what stands for itself, what follows from what, how sure, in which order.
 
-`settle` brings claims of rules into shape: one mistake is told once, the last resort is taken back
-where something else is known to be wrong, most victims first. Once all sources are weighed,
+`settle` brings claims of rules into shape: one mistake is reported once, the last resort is taken
+back where something else is known to be wrong, most victims first. Once all sources are weighed,
 `most_telling_first` orders them, and `judge` numbers them, puts them into words and makes the
 report: for dumps, stacks, logs, traces and reports alike. No other module numbers, ranks or says
 what the status of a report is.
@@ -38,7 +38,7 @@ _LEVELS: Final[tuple[Confidence, ...]] = ("high", "medium", "low")
 
 
 class Backdrop(Struct, frozen=True, kw_only=True):
-    """What a report tells beside its findings.
+    """What a report tells next to its findings.
 
     Attributes:
         table: Gives every expected rank a status, for the findings (numbered, in order).
@@ -74,7 +74,7 @@ def judge(claims: Sequence[Claim], backdrop: Backdrop) -> Report:
 
     Args:
         claims: In the order in which they are told.
-        backdrop: What stands beside them.
+        backdrop: What stands next to them.
     """
     findings = [
         finding_of(claim, f"f{number + 1}", _reasons(claim, claims))

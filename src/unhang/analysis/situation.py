@@ -167,7 +167,7 @@ class Situation(Struct, frozen=True, eq=False, dict=True):
         return [r for r in known if known[r]], [r for r in known if not known[r]]
 
     def sites_of_absent(self, indices: Iterable[int]) -> tuple[Site, ...]:
-        """Where culprits that wait for nobody stand; where that is unknown, their last calls."""
+        """Where culprits that wait for no other are; where that is unknown, their last calls."""
         placed, others = self.placed_now(indices)
         rows = self.last_rows(others)
         return (
@@ -347,7 +347,7 @@ class Situation(Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def furthest_finished(self) -> Ints:
-        """Per channel: the last sequence number that anybody has finished; -1 if none.
+        """Per channel: the last sequence number that any rank has finished; -1 if none.
 
         Of ranks whose dump was cut short, the calls that would show as open are lost.
         """

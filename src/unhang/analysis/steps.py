@@ -108,7 +108,7 @@ def diagnose(case: Case, *, slow: bool = False) -> Report:
 
 
 def _tells_something(case: Case, lives: Lives) -> bool:
-    """Whether there is anything beside dumps to judge."""
+    """Whether there is anything next to dumps to judge."""
     seen = lives.sampled or lives.launchers or lives.said.events or lives.heard or lives.reports
     return bool(seen or case.samples or case.ras) or case.logs_recognised is not None
 
@@ -142,7 +142,7 @@ def _nothing_found(case: Case, lives: Lives, claims: Sequence[Claim]) -> tuple[S
     """Status of a case without dumps or stacks, and its one sentence where no claim has it.
 
     "healthy" means that this is the log of a job that did some work, in which nothing marks itself
-    as an error, or the job went on after it, and that all could be read; or that every traced call
+    as an error, or the job went on after it, and that all could be read. Or that every traced call
     has ended.
     """
     status = status_of(claims)

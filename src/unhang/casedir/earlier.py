@@ -1,6 +1,6 @@
 """The last case of the same job that ended well: what a good run of it wrote.
 
-The same job is the same command, word by word, in a case beside this one. It ended well where its
+The same job is the same command, word by word, in a case next to this one. It ended well where its
 report says healthy, or where the command went on and left with exit code 0. It judges nothing, and
 refuses cases that do not tell their command, or from which a secret was taken.
 """
@@ -37,7 +37,7 @@ def case_of(path: Path) -> Path | None:
 
 
 def good_before(case: Path) -> Path | None:
-    """The newest case beside a case that is of the same command, older, and ended well."""
+    """The newest case next to a case that is of the same command, older, and ended well."""
     this = contents_of(case)
     if this is None or not this.command or not this.incident.time_ns:
         return None

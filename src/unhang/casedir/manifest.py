@@ -226,7 +226,7 @@ def save_file(path: Path, data: bytes, *, at_once: bool = True) -> None:
 
 
 def write_part(case: Path, part: NodePart, *, merge: bool = True) -> None:
-    """Write what one node contributed, then merge the manifest anew.
+    """Write what one node contributed, then merge the manifest again.
 
     Args:
         case: The case directory.
@@ -242,7 +242,7 @@ def write_part(case: Path, part: NodePart, *, merge: bool = True) -> None:
 
 
 def write_ending(case: Path, run: str, ending: Ending) -> None:
-    """Add how it went on, then merge the manifest anew.
+    """Add how it went on, then merge the manifest again.
 
     Raises:
         OSError: It cannot be written.

@@ -11,7 +11,7 @@ __all__ = ["Place", "place_in"]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where evidence lies; empty where nobody knows, or nobody may know.
+    """Where evidence lies; empty where it is unknown or secret.
 
     Attributes:
         case: Paths of dumps or of a case, with the options that help to read them.

@@ -81,7 +81,7 @@ def check_place(root: Path) -> None:
 
 
 def save_report(root: Path, command: str, text: str, now_s: float) -> Path:
-    """Save a report as JSON beside the others of a case; a case that is not there is made.
+    """Save a report as JSON next to the others of a case; a case that is not there is made.
 
     Args:
         root: The case.

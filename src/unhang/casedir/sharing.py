@@ -166,7 +166,7 @@ def _owner_soon(path: Path) -> str:
 
 
 def _read_object(path: Path) -> dict[str, Any]:
-    """A small JSON object that somebody else wrote; empty where it is none."""
+    """A small JSON object that another program wrote; empty where it is none."""
     try:
         with open_regular(path) as stream:
             value = json.loads(stream.read(_MOST_BYTES))

@@ -1,7 +1,7 @@
 """Asking a running rank for its dumps, by whichever way it still answers.
 
 In this order: unhang's recorder over its socket; torch's worker server, which answers even while a
-thread holds the GIL; where no recorder of ours is in the process, what torch itself was told to
+thread holds the GIL. Where no recorder of ours is in the process, what torch itself was told to
 offer: its worker server (TORCH_WORKER_SERVER_SOCKET), or NCCL's pipe
 (TORCH_NCCL_DEBUG_INFO_PIPE_FILE). Nothing is signalled. Where a dump goes, and what an older file
 is worth, is up to those who ask: `unhang run` and `unhang collect`.

@@ -83,7 +83,7 @@ class GatherPlan:
     """How to collect.
 
     Attributes:
-        orders: What every node is told; see `unhang.collect.node.main`.
+        orders: What every node receives; see `unhang.collect.node.main`.
         run: Names this collecting run.
         python: Interpreter to try first on the nodes, or "".
         ship: Send the collector along.
@@ -210,7 +210,7 @@ def _take(  # one step of the loop above
     gathered: Gathered,
     progress: Callable[[str, str], None],
 ) -> list[tuple[str, str]]:
-    """Take in what a batch brought; returns the nodes of which nothing came, and why."""
+    """Take in what a batch brought; returns the nodes from which nothing came, and why."""
     names = match_senders(batch, [*delivery.parcels, *delivery.broken])
     missed = []
     for node in batch:

@@ -30,7 +30,7 @@ _LONGEST_LINE = 16 << 10
 _KEPT_ERRORS = 8 << 10
 _GRACE_S = 3.0
 _STRANGERS = 8
-"""Names beside those that are expected: a node may call itself otherwise than its launcher does."""
+"""Names that were not expected: a node may call itself otherwise than its launcher does."""
 
 
 @dataclass(slots=True)

@@ -100,7 +100,7 @@ class ProcessTable:
 
 
 def read_processes(proc: Path = PROC) -> ProcessTable:
-    """Read all processes that are there; those that end meanwhile are left out."""
+    """Read all processes that are there; those that end in the meantime are left out."""
     pids = [int(entry.name) for entry in proc.iterdir() if entry.name.isdigit()]
     found = (read_process(pid, proc) for pid in sorted(pids))
     return ProcessTable.of(process for process in found if process)

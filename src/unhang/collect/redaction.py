@@ -142,7 +142,7 @@ def _cleaned_json(data: bytes, redactor: Redactor, indent: int | None = None) ->
 
 
 def _cleaned_text(data: bytes, name: Path, kind: FileKind, redactor: Redactor) -> bytes | str:
-    """Text without names, where a case has text: elsewhere nobody knows what it is."""
+    """Text without names, where a case has text: elsewhere it is unknown what it is."""
     if name.parts[0] == "logs":
         if kind is not FileKind.JSON:
             return redactor.text(data.decode("utf-8", "replace")).encode()
@@ -209,7 +209,7 @@ def _write_all(files: list[Path], case: Path, target: Path, redactor: Redactor) 
 
 
 def _account(done: Redacted) -> str:
-    """What stands in the copy beside the evidence; it names nobody."""
+    """What stands in the copy next to the evidence; it names no rank."""
     lines = [done.summary, f"{done.written} files were written."]
     lines += [f"left out: {name}: {why}" for name, why in done.left_out.items()]
     return "\n".join(lines) + "\n"

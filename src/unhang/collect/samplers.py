@@ -76,7 +76,7 @@ class SampleTry(NamedTuple):
 
 @cache
 def find_program(name: str) -> str:
-    """Path of a program beside this interpreter (a virtual environment) or in PATH; "" if none."""
+    """Path of a program next to this interpreter (a virtual environment) or in PATH; "" if none."""
     beside = Path(sys.executable).parent / name
     if beside.is_file() and os.access(beside, os.X_OK):
         return str(beside)

@@ -1,7 +1,7 @@
-"""What a case says beside its evidence: code where ranks stand, whose job it is, what was before.
+"""What a case says next to its evidence: code where ranks stand, whose job it is, what was before.
 
-All of it is read from the case and the cases beside it, as hostile as any other input: what has not
-the shape is left out. No path in a case is opened.
+All of it is read from the case and the cases next to it, as hostile as any other input: what has
+not the shape is left out. No path in a case is opened.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def with_surroundings(report: Report, case: Path, history: Sequence[Path] = ()) 
     Args:
         report: Of the case.
         case: Its directory.
-        history: Directories of earlier cases, beside the one that holds it.
+        history: Directories of earlier cases, next to the one that holds it.
     """
     report = replace(_with_code(report, case), identity=_identity(case))
     return _with_history(report, case, history)

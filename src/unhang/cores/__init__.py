@@ -1,7 +1,7 @@
 """Core files of ranks: whose they are, which signal, every thread's stack, what that means.
 
 Needs the extra `stacks` (pystack, pyelftools); gdb is the fall-back where it is installed. Nothing
-in a core is executed, and no script beside it is loaded.
+in a core is executed, and no script next to it is loaded.
 """
 
 from __future__ import annotations

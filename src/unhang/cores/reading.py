@@ -111,7 +111,7 @@ def _commands(path: Path, program: str) -> list[list[str]]:
 
 
 def _beside_python(name: str) -> str | None:
-    """A program installed with us: beside the interpreter, else on PATH."""
+    """A program installed with us: next to the interpreter, else on PATH."""
     own = Path(sys.executable).with_name(name)
     return str(own) if own.exists() else shutil.which(name)
 

@@ -1,4 +1,4 @@
-"""The evidence beside the dumps: stacks, logs, traces, cores, reports, the manifest of a case.
+"""The evidence next to the dumps: stacks, logs, traces, cores, reports, the manifest of a case.
 
 Each has a reader of its own elsewhere; this only hands them their files, and reads of the manifest
 what the dumps cannot say: how many ranks were expected, and how slow one was seen to be.
@@ -41,7 +41,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """What to read beside the dumps, as the user named it.
+    """What to read next to the dumps, as the user named it.
 
     Attributes:
         logs: Files, directories, globs, or "-".
@@ -69,7 +69,7 @@ class Beside:
 
 @dataclass(slots=True)
 class Extras:
-    """What else a case holds beside its dumps."""
+    """What else a case holds next to its dumps."""
 
     samples: tuple[ProcessSample, ...] = ()
     log_events: tuple[LogEvent, ...] = ()

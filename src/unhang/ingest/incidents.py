@@ -86,7 +86,7 @@ def choose(
 def one_incident(loaded: Sequence[DumpFile]) -> DumpSet:
     """Take all files for one incident: a case directory holds nothing else.
 
-    Ranks that died left dumps that they named themselves, beside those that were asked for.
+    Ranks that died left dumps that they named themselves, next to those that were asked for.
     """
     newest = max(loaded, key=lambda item: item.newest_ns)
     words = Counter(word for item in loaded if (word := _word_of(item)))

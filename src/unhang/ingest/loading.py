@@ -2,7 +2,7 @@
 
 The steps, and where each of them is: find the files (`discover/sources`), read them one by one
 (`reading`: `discover/` says what a file is, `pickles/` and `jsonfile` decode it, `columns/` has
-its calls), read what lies beside them (`beside`), give each its rank (`groups/ranks`), take one
+its calls), read what lies next to them (`beside`), give each its rank (`groups/ranks`), take one
 incident (`incidents`), say who is in which group (`groups/building`), put the case together
 (`assemble`). One bad file is a note; only where nothing at all can be read is it an error.
 """
@@ -159,7 +159,7 @@ def _of_one_incident(
 
 
 def _without_nameless(found: list[DumpFile], notes: list[Note]) -> list[DumpFile]:
-    """Leave out files of which nothing tells the rank: guessing would accuse somebody."""
+    """Leave out files whose rank nothing shows: guessing would accuse an innocent rank."""
     files = [item for item in found if item.rank >= 0]
     for item in found:
         if item.rank < 0:

@@ -315,7 +315,7 @@ def _shares(files: Iterable[_Found]) -> list[list[_Found]]:
 
 
 def _inputs_of(path: str, held: Sequence[_Held], files: Sequence[_Found], base: str) -> Inputs:
-    """What one PATH led to; where this machine sees the same, with what lies beside the dumps."""
+    """What one PATH led to; where this machine sees the same, with what lies next to the dumps."""
     seen = [listing for _, listing in held]
     if not is_stored(path) and [listing_of(path, base)] == seen:
         return find_inputs([path.removeprefix(FILE)])

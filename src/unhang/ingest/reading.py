@@ -220,7 +220,7 @@ class Reader:
         """Make the rows of what was read in parts, and take over what was said there.
 
         Args:
-            found: All files that were read, dumps beside the parts as well.
+            found: All files that were read, dumps next to the parts as well.
         """
         if self.parts is None:
             return

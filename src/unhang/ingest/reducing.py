@@ -27,7 +27,7 @@ class Reduced:
     Attributes:
         data: The bytes of its file.
         n_dumps: Dumps in it, unreadable ones included.
-        n_unreadable: Dumps of which nothing could be read.
+        n_unreadable: Dumps from which nothing could be read.
         bytes_read: Size of all files.
         few_times: Not all times are in it.
     """

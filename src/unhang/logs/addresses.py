@@ -1,8 +1,9 @@
 """Join what one process took with what others could not reach: two observations that are a cause.
 
-That NCCL took an interface of its host alone proves nothing, and that nobody answers at an address
-proves nothing either. The same address in both, on two hosts, does. It refuses to join lines whose
-hosts are not told or are the same, where the address works or its process may have ended.
+That NCCL took an interface of its host alone proves nothing, and that no process answers at an
+address proves nothing either. The same address in both, on two hosts, does. It refuses to join
+lines whose hosts are not told or are the same, where the address works or its process may have
+ended.
 """
 
 from __future__ import annotations

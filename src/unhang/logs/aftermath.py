@@ -73,7 +73,7 @@ class LogEnd:
             steps: The lines at its end that count steps.
             whose: Their ranks, as far as they were asked for, by where the lines begin.
             teller: Knows whose line it is.
-            rank: Of it, or -1 for anybody.
+            rank: Of it, or -1 for any rank.
             end: The place.
         """
         after: set[bytes] = set()

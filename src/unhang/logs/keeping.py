@@ -33,7 +33,7 @@ __all__ = [
 MAX_EVENTS = 200_000
 MAX_FACTS = 100_000
 MAX_RANKS = 1 << 16
-"""Ranks that logs may name; the lines of further ones belong to nobody."""
+"""Ranks that logs may name; the lines of further ones belong to no rank."""
 MAX_UNEXPLAINED = 1_000
 """Unexplained errors that are kept: the first ones, and always the newest."""
 

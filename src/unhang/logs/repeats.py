@@ -43,7 +43,7 @@ class Repeat:
 
     Attributes:
         made: The rules that knew it, and what makes their messages the same.
-        stream: Whose line it is, as tracebacks are told apart.
+        stream: Whose line it is, as tracebacks are distinguished.
         claims_nothing: One of its messages means nothing once the job went on.
         stamped: It has a stamp.
     """

@@ -1,6 +1,6 @@
-"""What is new since the last good run of the same job, where its case lies beside this one.
+"""What is new since the last good run of the same job, where its case lies next to this one.
 
-Only where the logs tell of trouble: what is new is told beside the verdict and never changes it.
+Only where the logs tell of trouble: what is new is reported with the verdict and never changes it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Undo the interleaving: the lines of one rank, one file per rank, equal lines folded over ranks.
 
 Every line is looked at here, so this is slower than `scan`. A line without a prefix belongs to the
-rank that its file names, else to nobody: it is kept apart and counted, never guessed.
+rank that its file names, else to no rank: it is kept apart and counted, never guessed.
 """
 
 from __future__ import annotations

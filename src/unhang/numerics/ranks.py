@@ -80,7 +80,7 @@ def _largest_error(tensor: Any, hashes: Sequence[Mapping[str, str]], name: str) 
 
 
 def judge_hashes(hashes: Sequence[Mapping[str, str]], errors: Mapping[str, float]) -> Report:
-    """Fold what differs by the ranks that are in the minority; without one, blame nobody."""
+    """Fold what differs by the ranks that are in the minority; without one, blame no rank."""
     bad = _differing(hashes)
     sides: dict[tuple[int, ...], list[str]] = {}
     for name in bad:

@@ -1,7 +1,7 @@
 """Arming: the public functions, and the moments at which the recorder takes hold of a process.
 
 It happens in three steps, so that processes which never communicate pay next to nothing: torch's
-methods are wrapped and a mark is written when torch.distributed is imported; socket, pipe and
+methods are wrapped and a mark is written when torch.distributed is imported. Socket, pipe and
 heartbeat come when `init_process_group` is entered; the rank is known when it has returned.
 Nothing here may raise into the job: what fails is noted and reported as `failures`.
 """

@@ -1,7 +1,7 @@
 """The end of a process: uncaught exceptions, fatal signals, exits with calls still pending.
 
 Whatever the job has installed is called as before: our excepthook dumps and then calls the one
-that it found; a faulthandler that the job enabled is left alone; signals are taken only where
+that it found. A faulthandler that the job enabled is left alone; signals are taken only where
 UNHANG_SIGNAL names one, and the job's handler is called from ours.
 """
 
@@ -158,7 +158,7 @@ class CrashWatch:
             state.failures.add("last dump", problem)
 
     def _exit(self) -> None:
-        """At exit: an exception that somebody's excepthook kept from us, or calls pending."""
+        """At exit: an exception that a user's excepthook kept from us, or calls pending."""
         try:
             error = getattr(sys, "last_value", None)
             if error is not None and not isinstance(error, (KeyboardInterrupt, SystemExit)):

@@ -172,7 +172,7 @@ def _step(step: Step) -> str:
 
 
 def _overview(report: Report, picture: Picture, story: Story) -> Iterator[str]:
-    """Ranks, and who waits for whom or who comes late: beside each other where there is room."""
+    """Ranks, and who waits for whom or who comes late: next to each other where there is room."""
     beside = [*(_waits(picture) or _late(report, picture))]
     yield f'<div class="{"pair" if report.ranks and beside else "alone"}">'
     yield from _map(report, picture, story)

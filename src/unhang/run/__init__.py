@@ -1,4 +1,4 @@
-"""`unhang run`: the supervisor beside somebody's job. It watches, collects and has the case judged.
+"""`unhang run`: the supervisor next to a user's job. It watches, collects and has the case judged.
 
 Nothing here may disturb the job: the child gets the wrapper's standard streams, signals and
 exit code, and whatever fails in here ends in a note. Everything before the child's start is the

@@ -54,7 +54,7 @@ class Guard:
         verdict: Of the last incident, or None.
         code: Exit code of the command, once it has ended.
         interrupted_s: When somebody last told the command to end; 0.0 for never.
-        hurried: Somebody is impatient: finish with what there is.
+        hurried: The user is impatient: finish with what there is.
         wake_fd: Becomes readable whenever there is news.
     """
 
@@ -100,7 +100,7 @@ class Guard:
         self._wake()
 
     def hurry(self) -> None:
-        """Somebody is impatient."""
+        """The user is impatient."""
         self.hurried = True
         self._wake()
 
@@ -110,7 +110,7 @@ class Guard:
         self._wake()
 
     def told_to_continue(self) -> None:
-        """Somebody sent SIGCONT: what was frozen may go on."""
+        """A user sent SIGCONT: what was frozen may go on."""
         self.continued = True
         self._wake()
 

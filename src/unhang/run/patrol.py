@@ -1,4 +1,4 @@
-"""Walks beside the ranks: looks, notices that they hang or die, and has each incident worked up.
+"""Walks next to the ranks: looks, notices that they hang or die, and has each incident worked up.
 
 The loop sleeps until a rank ends, the command ends, or the next look is due. What counts as stuck
 is `watch`'s business, what is collected is `incident`'s; here they meet the processes.
@@ -197,7 +197,7 @@ class Patrol:
         return len(poll.poll(0)) < len(self.roster.descriptors) or not self.roster.descriptors
 
     def _note_ends(self, pids: Sequence[int]) -> None:
-        """Read how processes ended before anybody waits for them, and hold their launchers."""
+        """Read how processes ended before any process waits for them, and hold their launchers."""
         ranks = {member.pid for member in self.roster.members}
         for pid in pids:
             status = self.roster.note_end(pid)
@@ -296,7 +296,7 @@ class Patrol:
         self._act(incident)
 
     def _look_at_pace(self) -> None:
-        """A rank that keeps the others waiting is told once; the job goes on meanwhile.
+        """A rank that keeps the others waiting is reported once; the job goes on in the meantime.
 
         Nobody is asked in a quiet: the answer costs CPU time, which would look like the rank's own.
         """
@@ -318,7 +318,7 @@ class Patrol:
         return self._ended in there or self.watch.seen - self._seen_then >= AUTO_AFTER
 
     def _after_end(self, event: Alarm | Resumed | None) -> Alarm | Resumed | None:
-        """Keep back an alarm beside a rank's end, until a launcher has had its time to end the job.
+        """Keep back an alarm at a rank's end, until a launcher has had its time to end the job.
 
         Where nobody ends it, what stands still then is an incident of its own: that of the end is
         closed, and what was seen then tells nothing of who waits now.
@@ -339,7 +339,7 @@ class Patrol:
         return replace(alarm, reason=text, quiet_s=ended_s, still_s=self.watch.still_s)
 
     def _look_at_launchers(self) -> None:
-        """Nobody is there yet: after a while, launchers that wait for others are an incident."""
+        """No rank is there yet: after a while, launchers that wait for others are an incident."""
         now_s = time.monotonic()
         alone_s = now_s - self._began_s
         if self.roster.gone or self._told_of_launchers or alone_s < self.orders.hang_after_s:
@@ -627,7 +627,7 @@ class Patrol:
         return bool(late) or bool(absent)
 
     def _await(self, judging: threading.Thread | None) -> None:
-        """Wait for a verdict that comes beside the job, but not for long."""
+        """Wait for a verdict that comes next to the job, but not for long."""
         deadline = time.monotonic() + STACKS_S
         while judging is not None and judging.is_alive() and time.monotonic() < deadline:
             if not self.context.in_time():

@@ -2,7 +2,7 @@
 
 Everything up to the child's start stays within the standard library's cheap parts, because it is
 paid by every command (no dataclasses on this path either: their import alone is a sixth of the
-budget); what is needed to watch and to collect is imported by the watching thread.
+budget). What is needed to watch and to collect is imported by the watching thread.
 """
 
 from __future__ import annotations
@@ -225,7 +225,7 @@ def _reserved(path: str, job: str, run: str) -> Iterator[None]:
 
 
 def _tidy(folder: str, job: str) -> None:
-    """Remove what this run kept for itself, and the job's directory where nobody is left in it."""
+    """Remove what this run kept for itself, and the job's directory if it is empty."""
     home = os.path.dirname(folder)  # noqa: PTH120 - pathlib and shutil are dear, and mostly idle
     with suppress(OSError):
         for path in (f"{folder}/staging/nccl", f"{folder}/staging", folder, home):
@@ -258,7 +258,7 @@ def _planned_folder(run: str, job: str) -> str:
 
 
 def _private_folder(run: str, job: str) -> str:
-    """Where this run keeps what is no case yet: beside the marks and sockets of its processes.
+    """Where this run keeps what is no case yet: next to the marks and sockets of its processes.
 
     What torch writes into must be there before it starts: it makes no directories.
 

@@ -1,4 +1,4 @@
-"""Incidents that lie in directories, each by its saved report, or judged anew where it has none.
+"""Incidents that lie in directories, each by its saved report, or judged again where it has none.
 
 `Verdicts` looks at them again and again: for cases that come, and for those of jobs that run now.
 """
@@ -29,7 +29,7 @@ _NS = 1_000_000_000
 
 
 def tried(case: Path) -> Past | str:
-    """What a case came to, or why that cannot be told."""
+    """What a case came to, or why that is not known."""
     try:
         return past_of(case)
     except (UnhangError, ValueError, OSError) as error:
@@ -64,7 +64,7 @@ def facts_of_report(case: Path, report: Report | Any) -> Past:  # noqa: ANN401 -
 
 @lru_cache(maxsize=4096)
 def past_at(path: Path, changed: int) -> Past | str:
-    """What a case came to, or why that cannot be told; again only when it has changed."""
+    """What a case came to, or why that is not known; again only when it has changed."""
     del changed
     return tried(path)
 

@@ -2,7 +2,7 @@
 
 Of each rank's main thread the innermost line of the user's own code, with a few lines around it,
 read as the process itself would read that file. Secrets are taken out, sizes and counts are
-bounded. It is called beside the looks that it takes its lines from, and on no saved stacks: a path
+bounded. It is called next to the looks that it takes its lines from, and on no saved stacks: a path
 in a case from elsewhere must not make us read a file of this machine.
 """
 

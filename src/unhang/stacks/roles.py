@@ -1,7 +1,7 @@
 """What kind of process a stack belongs to, from its outer frames alone.
 
-Launchers and data-loader workers inherit RANK and its like, and saved files often hold them
-with the ranks. Their outermost Python frames give them away.
+Launchers and data-loader workers inherit RANK and its like, and saved files often hold them next to
+the ranks. Their outermost Python frames give them away.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def ranks_of_titles(titles: Mapping[int, str]) -> dict[int, int]:
     """Ranks by process, where the titles of all workers tell them, each another one.
 
     A worker of one tensor-parallel group ("VLLM::Worker_TP2") has its number as its rank. With a
-    second coordinate beside it nothing tells how they are counted.
+    second coordinate next to it nothing tells how they are counted.
     """
     found = {pid: _rank_in(title) for pid, title in titles.items() if is_worker(title)}
     whole = UNKNOWN_RANK not in found.values() and len(set(found.values())) == len(found)

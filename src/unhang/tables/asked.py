@@ -19,7 +19,7 @@ from unhang.tables.query import ask, open_database, open_parquet
 from unhang.tables.wire import OPENED, decoded, framed
 
 _BESIDE: Final = 128 << 20
-"""Address space for stacks of threads and what rows become, beside the engine's memory."""
+"""Address space for stacks of threads and what rows become, next to the engine's memory."""
 _FLUSH = 64 << 10
 
 

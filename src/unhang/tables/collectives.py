@@ -2,7 +2,7 @@
 
 It is counted here, and not in SQL: numbers that stand in columns already are sorted in a tenth of
 the time that the database takes to tell them apart. It is counted piece by piece: arrays for all
-calls are memory that the system clears anew each time, which takes longer than the counting.
+calls are memory that the system clears again each time, which takes longer than the counting.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["collective_columns", "collective_ids"]
 Numbers = npt.NDArray[Any]
 
 _DENSE = 4
-"""Numbers below so many times their count are told apart without sorting them."""
+"""Numbers below so many times their count are distinguished without sorting them."""
 
 _PIECE = 1 << 17
 """Calls looked at in one go, about."""

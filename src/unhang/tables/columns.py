@@ -80,7 +80,7 @@ def filled(table: str, rows: Sequence[object], **own: Iterable[Any]) -> Columns:
 
 @dataclass(slots=True)
 class StackTable:
-    """All stacks of a case, those of samples and of main threads beside those of calls."""
+    """All stacks of a case, those of samples and of main threads next to those of calls."""
 
     case: Case
     frames: dict[Frame, int] = field(default_factory=dict)

@@ -68,7 +68,7 @@ def engine() -> Any:  # noqa: ANN401 - a module
 
 
 def engine_soon() -> None:
-    """Load DuckDB beside the work that comes before the tables: it takes a tenth of a second.
+    """Load DuckDB next to the work that comes before the tables: it takes a tenth of a second.
 
     Raises:
         MissingExtraError: It is not installed.

@@ -232,7 +232,7 @@ def _rows(cursor: DuckDBPyConnection, clock: _Clock) -> Iterator[tuple[Any, ...]
 
 
 def _refuse(what: str, error: Exception, clock: _Clock) -> NoReturn:
-    """Say what the engine's error means to somebody who asked."""
+    """Say what the engine's error means to the user who asked."""
     import duckdb
 
     if clock.struck:

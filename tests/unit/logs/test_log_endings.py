@@ -264,7 +264,7 @@ def test_an_exception_of_a_thread_ends_no_rank(cut: int, tmp_path: Path) -> None
     report = judged(tmp_path / "a.log", "\n".join([START, *lines, ""]).encode())
     first = report.findings[0]
     assert (first.code, first.culprits, first.confidence) == ("UH793", (1,), "medium")
-    assert "that of a thread of rank 1: ValueError: bad shard" in report.summary
+    assert "comes from a thread of rank 1: ValueError: bad shard" in report.summary
     (event,) = scan_logs(find_logs(tmp_path)).events
     assert event.fields["thread"] == ("?" if cut else "Thread-7 (prefetch)")
     assert event.fields["function"] == "prefetch"

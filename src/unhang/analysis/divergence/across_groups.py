@@ -5,8 +5,8 @@ have not reached. Inside each group the numbers still agree then, so whole progr
 with ranks that run the same program (the same kinds of groups, the same sends and receives). What
 waiting peers would call next is taken from what came next before, since programs are loops. Two
 calls that changed places are a matter of order and no call left out, and so is what several ranks
-did alike: then the order of their groups is crossed, and nobody is to blame. A rank's last call is
-one too many where it is the call before it once more, and nobody makes that call twice in a row.
+did alike: then the order of their groups is crossed, and no rank is to blame. A rank's last call is
+one too many where it is the call before it once more, and no rank makes that call twice in a row.
 
 Ranks of one role in different groups need not make the same calls: one group may rebalance where
 another does not. A rank parted only if those who had to make the call with it did not do so too.
@@ -29,7 +29,7 @@ _MAX_LOOKED_AT = 256
 _GONE_ON = {"missing": 3, "extra": 2}
 """Calls of a rank from the difference on that show that it went on without, or after, the call."""
 _BLOCKED = {"missing": 1, "extra": 1}
-"""The same of a rank of which it is known that it left the order of all others."""
+"""The same of a rank about which it is known that it left the order of all others."""
 
 
 def divergence_from_role(

@@ -118,7 +118,7 @@ def made_alone(programs: RankPrograms, waiting_call: int) -> Divergence | None:
 
 
 def _is_passed(situation: Situation, rank: int, absent: Ints) -> bool:
-    """Whether somebody went on without a call that one rank alone is in, and cannot be just late.
+    """Whether a rank went on without a call that one rank alone is in, and cannot be just late.
 
     It waits for that rank elsewhere, or has met it in what that rank made behind the call.
     """

@@ -6,11 +6,11 @@ Ranks of different roles (stages of a pipeline, by their sends and receives) are
 order is the program's. Clocks are set by the moments at which synchronising calls finished, which
 is one moment for all members, seen by each when its watchdog next looked.
 
-Hosts run ahead of their devices: whoever has made the next sixty calls already waits for a rank
-that comes late to the first of them, once. So nobody counts as there before the call before is
+Hosts run ahead of their devices: a rank that has made the next sixty calls already waits for a rank
+that comes late to the first of them, once. So no rank counts as there before the call before is
 over, and calls that followed at once, when the late rank came, are the same lateness.
 
-Somebody comes last to every call. So ranks are late only where they came last more often than that
+Some rank comes last to every call. So ranks are late only where they came last more often than that
 would have let anyone: tested for each call in which it can be told, and held against all groups,
 choices of ranks and beginnings among which they were found.
 """
@@ -38,7 +38,7 @@ _APART = 0.5
 _BY_CHANCE = 0.05
 """How probable chance may be as the reason: for one diagnosis, over all that it looked at. Healthy
 jobs that satisfied all other conditions had 0.09 or more; ranks that were really late at most 0.016
-(eight of eight calls of a pair, beside another pair)."""
+(eight of eight calls of a pair, next to another pair)."""
 
 _LEAST_COST_MS = {False: 250.0, True: 0.0}
 """How long the others must have waited in all. A healthy job's first six calls cost 140 ms by the

@@ -40,7 +40,7 @@ def may_make_a_group(situation: Situation, absent: Sequence[int], waiting: Ints)
     """Whether ranks may wait for others in making a group.
 
     Ranks that wait for them have made the first call of a group of some description and size since
-    they last met; they themselves have made none in a group like it, nor has another rank, for
+    they last met. They themselves have made none in a group like it, nor has another rank, for
     which they may wait. In their first step, any kind of group will do in which further ranks have
     called, and those who wait for them have not.
 

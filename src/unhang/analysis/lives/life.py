@@ -27,7 +27,7 @@ __all__ = ["Lives", "RankLife", "lives_of"]
 
 
 class RankLife(Struct, frozen=True):
-    """What is known of one rank beside its calls; None and empty for what nothing tells.
+    """What is known of one rank next to its calls; None and empty for what nothing tells.
 
     Attributes:
         look: Where it stands, and whether it moves.
@@ -56,7 +56,7 @@ class Lives(Struct, frozen=True):
     """The lives of all ranks of a job, and what is known of no rank alone.
 
     Attributes:
-        ranks: By number, ascending: those expected and those of which anything was seen.
+        ranks: By number, ascending: those expected and those about which anything was seen.
         expected: Ranks that should be there.
         world_size: Number of ranks that were told of; 0 where nothing tells.
         said: What the logs say.
@@ -98,7 +98,7 @@ class Lives(Struct, frozen=True):
         )
 
     def looks_at(self, ranks: Iterable[int]) -> list[RankLook]:
-        """Where these ranks stand, of those of which anything tells."""
+        """Where these ranks stand, of those about which anything tells."""
         lives = (self.ranks.get(rank) for rank in ranks)
         return [life.look for life in lives if life is not None and life.look is not None]
 

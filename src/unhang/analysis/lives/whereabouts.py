@@ -116,7 +116,7 @@ def shapes(looks: Mapping[int, RankLook], world_size: int) -> Iterator[Sides]:
     """Who waits for peers and who does not.
 
     A rank that may be waiting below what its stack shows (in backward, for its device) counts as
-    waiting where another clearly does something of its own, and else as elsewhere.
+    waiting where another rank clearly does something of its own, and else as elsewhere.
     """
     seen = [look for look in looks.values() if not look.unseen]
     if any(look.idle for look in seen):

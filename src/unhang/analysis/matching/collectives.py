@@ -1,6 +1,6 @@
 """Do the members of a waiting call agree about it? Op, sizes, dtypes, splits, by the op's rules.
 
-The majority is right until evidence says otherwise; without a majority nobody is. Only the calls in
+The majority is right until evidence says otherwise; without a majority none is. Only the calls in
 which ranks wait are compared, with whatever finished or queued calls carry the same number.
 """
 
@@ -198,7 +198,7 @@ def _judge(evidence: Evidence, heads: Heads, waiting_call: int, rows: Ints) -> D
 def _about_roots(
     waiting_call: int, apart: RootsOfCall, by_rank: dict[int, list[int]]
 ) -> Disagreement:
-    """Several roots or none: a side for whoever has another role than ever before, and the rest."""
+    """Several roots or none: a side for ranks in another role than before, and the rest."""
     groups = [[rank for rank in by_rank if rank not in apart.changed], list(apart.changed)]
     if not apart.changed:
         alike = [rank for rank in by_rank if rank not in apart.roots]

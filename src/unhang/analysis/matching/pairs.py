@@ -40,14 +40,14 @@ class Pairs(Struct, frozen=True, eq=False):
 
     Attributes:
         row: Row of the call.
-        owner, peer: Indices of ranks; the peer is -1 for any source and where nobody knows.
+        owner, peer: Indices of ranks; the peer is -1 for any source and where unknown.
         sending: True for a send.
         counterpart: Row of the call that meets it; -1 if there is none.
         sure: Whether ordinals are absolute on both sides.
         waiting_call: The waiting call that it belongs to; -1 if it is queued behind its rank's
             head.
         taken: The backend has taken it and has it in flight, whatever stands before it.
-        tag: By which its backend matches it; -1 where it does not, and where nobody knows.
+        tag: By which its backend matches it; -1 where it does not, and where unknown.
     """
 
     row: Ints
@@ -105,8 +105,8 @@ def pair_up(evidence: Evidence, heads: Heads) -> Pairs:
 def _waiting_calls(evidence: Evidence, heads: Heads, rows: Ints, owner: Ints) -> Ints:
     """The waiting call that each open call belongs to: its rank's head, or the same batch.
 
-    What is in flight beside a head that is so itself is as good as in one batch with it: the end of
-    none is seen before the program waits for it, and programs wait for all of them.
+    What is in flight next to a head that is so itself is as good as in one batch with it: the end
+    of none is seen before the program waits for it, and programs wait for all of them.
     """
     waiting_call, last = heads.waiting_call[owner], evidence.batches.last
     head = heads.row[owner]
@@ -139,7 +139,7 @@ def pair_edges(evidence: Evidence, standing: Standing, heads: Heads, pairs: Pair
 
 
 def met_by_tag(evidence: Evidence, pairs: Pairs, at: int) -> bool | None:
-    """Whether an open call of the other side has the tag of a call; None where nobody knows.
+    """Whether an open call of the other side has the tag of a call; None where unknown.
 
     Calls that do not meet by number may do so by tag, and the other way round.
 

@@ -1,8 +1,8 @@
-"""Roots: where the chains of waiting end. Everybody else waits, directly or not, for one of them.
+"""Roots: where the chains of waiting end. All other ranks wait, directly or not, for one of them.
 
-A sink of the wait-for graph is a rank that waits for nobody (it is the reason), a call in which
-everybody is and that still does not move, or a circle of ranks that wait for each other. Roots are
-facts of the graph; naming and explaining them is left to the findings.
+A sink of the wait-for graph is a rank that waits for no other rank (it is the reason), a call in
+which all members are and that still does not move, or a circle of ranks that wait for each other.
+Roots are facts of the graph; naming and explaining them is left to the findings.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Root(Struct, frozen=True):
     """One end of waiting.
 
     Attributes:
-        kind: "ranks" (they wait for nobody), "call" (everybody is in it), "cycle".
+        kind: "ranks" (they wait for no other rank), "call" (all members are in it), "cycle".
         ranks: Indices of ranks that make it up; for a call, those whose head it is.
         waiting_calls: What the ranks keep waiting; the call itself, or those that meet; or the
             calls of the circle.
@@ -136,7 +136,7 @@ def _cycles(graph: Graph, heads: Heads) -> list[Root]:
 
 
 def _core(graph: Graph) -> Ints:
-    """Nodes left over when those that wait for nobody are taken away again and again."""
+    """Nodes left over when those that wait for no other rank are taken away again and again."""
     outgoing = np.bincount(graph.source, minlength=graph.n_nodes)
     order = np.argsort(graph.target, kind="stable")
     by_target, sources = graph.target[order], graph.source[order]

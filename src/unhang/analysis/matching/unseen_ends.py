@@ -1,6 +1,6 @@
 """Sends and receives that have ended, or that nobody can wait for, though they still look open.
 
-Gloo tells of an end only whoever waits for it: a receive that was posted ahead looks open until
+Gloo shows an end only to a rank that waits for it: a receive that was posted ahead looks open until
 then, wherever its rank stands. Gloo's send and receive meet before any data go, so the end of one
 side is, but for moments, that of the other. What a program has let go of without waiting holds
 nobody. Neither is what a rank waits in.
@@ -79,7 +79,7 @@ def _whole_segments(evidence: Evidence, table: Segments) -> Bools:
 
 
 def _let_go(evidence: Evidence, opened: Ints) -> Ints:
-    """Calls that their dump does not count among those for whose end somebody may wait.
+    """Calls that their dump does not count among those for whose end a program may wait.
 
     It lists the newest of these: what is older than a full list is not known.
     """

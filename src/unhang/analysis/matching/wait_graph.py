@@ -4,13 +4,13 @@ One node per rank and one per waiting call, so that the graph stays linear in ra
 
 - a rank waits in the waiting call of its head;
 - a waiting call waits for every member that has not made it (strong), that has it queued behind
-  another head (strong), or of which nothing is known (weak: used only where nothing else explains
-  it);
+  another head (strong), or about which nothing is known (weak: used only where nothing else
+  explains it);
 - a waiting call waits for the one before it in the same channel, so that each member hangs on one
   only, the first that it keeps waiting;
 - sends and receives that meet wait for each other: they are done together or not at all.
 
-Edges are arrays; this module knows no codes and blames nobody.
+Edges are arrays; this module knows no codes and blames no rank.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def collective_edges(
 
     Args:
         evidence: The case.
-        standing: How far everybody has come.
+        standing: How far all ranks have come.
         heads: Who is in which waiting call.
         unlaunched: Per rank: its head is recorded but was never launched.
     """

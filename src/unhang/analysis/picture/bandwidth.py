@@ -1,6 +1,6 @@
 """How fast collectives moved their data, where the recorder has timed them on the device.
 
-Whoever comes first to a collective is timed while it waits, too; so the shortest time of its
+A rank that comes first to a collective is timed while it waits, too; so the shortest time of its
 members is taken for the time that the data took, and only of collectives that all members timed.
 Bandwidths are those that nccl-tests prints: data over time, and the same times the share of the
 data that must cross a link.
@@ -23,7 +23,7 @@ __all__ = ["rates"]
 
 _MOST, _FEWEST = 12, 3
 _SLOW: Final = 0.8
-"""A group is told apart whose bandwidth is below this share of the middle of all."""
+"""A group is distinguished whose bandwidth is below this share of the middle of all."""
 
 _LEAST_BYTES: Final = 1 << 16
 """Of less data the time is that of the start."""

@@ -2,7 +2,7 @@
 
 A node's level is the longest way from it to where waiting ends. Only nodes of one level are folded,
 so that folding never draws a circle that is none; real circles are kept whole. Within a level,
-nodes are told apart by what they are and by what their neighbours are, in as many rounds as the
+nodes are distinguished by what they are and by what their neighbours are, in as many rounds as the
 limit allows (colour refinement). So a thousand tensor-parallel groups that wait alike are one node
 with a count. Where there are too many levels, the furthest become one node.
 """

@@ -1,7 +1,7 @@
 """What stacks alone can say: who waits in a collective, and who is elsewhere.
 
 Nothing here is sure but a process that is stopped or dead, one look alone makes a low confidence,
-and whoever still moves is called slow rather than stuck.
+and a rank that still moves is called slow rather than stuck.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ _ENDS_SLOWLY = "It may wait for something outside the job, such as an upload, an
 def _claims(facts: CaseFacts) -> Iterator[Claim]:
     """Claims from stacks alone; two at most are causes.
 
-    Beside dumps only what may stand where these show no cause. That everybody waits in one call is
+    With dumps only what may stand where these show no cause. That all ranks wait in one call is
     for the dumps to say, if they hold calls at all; the making of a group is no call that they
     hold. A stack names no sequence number: a loop that comes back looks like one that hangs.
     """
@@ -225,7 +225,7 @@ def _verdict_of_sides(sides: Sides, claim: Claim) -> Words:  # noqa: ARG001 - al
 
 
 def _of_few(sides: Sides) -> Words:
-    """Where nobody waits in a call, and some are not like the others."""
+    """Where no rank waits in a call, and some are not like the others."""
     who, shape = sides.who, sides.shape
     if shape is Shape.LEFT:
         summary = (

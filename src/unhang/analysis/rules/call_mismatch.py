@@ -1,6 +1,6 @@
 """Members that made different calls under one number, or one call with data that do not fit.
 
-The majority is right; without one both sides are told and neither is blamed.
+The majority is right; without one both are reported and neither is blamed.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """One claim for each root of the waiting, and for each call about which its members disagree.
 
 What is seen at the end may be the late effect of a call left out long before: then that call is the
-claim. Roots that say the same are told together: silent ranks in one claim, and calls that do not
-move although everybody is in them in one claim, since several communicators stuck at once are one
-trouble.
+claim. Roots that say the same are reported together: silent ranks in one claim, and calls that do
+not move although all members are in them in one claim, since several communicators stuck at once
+are one trouble.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _MAX_COMPARED = 16
 
 
 def claims_of(situation: Situation) -> list[Claim]:
-    """Explain everything that keeps somebody waiting, in no particular order."""
+    """Explain everything that keeps a rank waiting, in no particular order."""
     programs = RankPrograms(situation)
     versions = _stuck_versions(situation)
     mixed = _calls_of(situation, versions)
@@ -85,7 +85,7 @@ def claims_of(situation: Situation) -> list[Claim]:
 
 
 def _told(unlike: Iterable[PairMismatch], roots: Iterable[Root]) -> list[PairMismatch]:
-    """Sends and receives that disagree; about tags only where both sides wait for nobody else.
+    """Sends and receives that disagree; about tags only where both sides wait for no other.
 
     What was made in advance has another tag until its counterpart comes.
     """
@@ -103,7 +103,7 @@ def _may_be_queued(situation: Situation, root: Root) -> bool:
 
 
 def _stuck_versions(situation: Situation) -> list[Membership]:
-    """Disagreements about members of groups in which somebody waits."""
+    """Disagreements about members of groups in which a rank waits."""
     waiting = {situation.evidence.group_of(c) for c in situation.heads.channel.tolist()}
     return [each for each in memberships(situation.evidence) if waiting.intersection(each.groups)]
 
@@ -213,7 +213,7 @@ def _of_absent(situation: Situation, programs: RankPrograms, root: Root) -> Iter
 
 
 def _explain_absent(situation: Situation, root: Root) -> Claim:
-    """Explain a root made of ranks that wait for nobody."""
+    """Explain a root made of ranks that wait for no other rank."""
     if root.edge == Edge.UNKNOWN:
         return explain_silent(situation, root)
     if root.edge == Edge.NOT_LAUNCHED:

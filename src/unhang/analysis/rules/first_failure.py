@@ -2,7 +2,7 @@
 
 A log tells a reason, dumps tell who waits for whom. Where a failure is that of a rank for which
 others wait, it is the cause and the waiting its consequence. A failure of a rank that is seen
-waiting like the others is never made the cause: both are told, and neither is sure.
+waiting like the others is never made the cause: both are reported, and neither is sure.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _MOST = 4
 
 
 class SaidBeside(Struct, frozen=True):
-    """A message beside the verdict."""
+    """A message next to the verdict."""
 
     message: Message
 
@@ -234,7 +234,7 @@ def _tells(first: Claim, failure: Failure) -> bool:
 
 
 def beside(message: Message, reason: tuple[Claim, ...]) -> Claim:
-    """A message beside the verdict, as a consequence of a claim if one is given."""
+    """A message next to the verdict, as a consequence of a claim if one is given."""
     follows = reason or message.group.first.role == "consequence"
     return Claim(
         kind=message.kind,

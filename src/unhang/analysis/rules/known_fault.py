@@ -31,7 +31,7 @@ class Faulty(Observation, frozen=True, kw_only=True):
 
 
 def _known_faults(claim: Claim, facts: CaseFacts) -> Iterator[Seeing]:
-    """Faults in which ranks stand without a rank at fault; nothing beside a claim that names one.
+    """Faults in which ranks stand without a rank at fault; nothing next to a claim that names one.
 
     Where there is not enough evidence, they fit if ranks waited in vain or an engine stands.
     """
@@ -66,7 +66,7 @@ def _versions(case: Case) -> set[tuple[str, str]]:
 
 @adding_for(Faulty)
 def _adding_fault(seen: Faulty, words: Words, claim: Claim, weighed: Weighed) -> Words:  # noqa: ARG001
-    """A known fault of a version, beside what names no rank."""
+    """A known fault of a version, next to what names no rank."""
     fault, version = seen.fault, printable(seen.version, 40)
     helps = f"; until it is updated: {fault.helps}" if fault.helps else ""
     said = f"{fault.library} {version} has a known fault: {fault.what} ({fault.thread}){helps}."

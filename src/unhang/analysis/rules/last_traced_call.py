@@ -53,7 +53,7 @@ RULE: Final = Rule(
 
 
 def sites_heard(claim: Claim, lives: Lives) -> tuple[Site, ...]:
-    """Where culprits were last heard of, of which nothing else tells the place."""
+    """Where culprits were last heard of, about which nothing else tells the place."""
     known = {rank for site in claim.sites if site.role == "culprit" for rank in site.ranks}
     return tuple(
         _site(heard, "culprit")

@@ -31,7 +31,7 @@ class GoneOn(Observation, frozen=True, kw_only=True):
 
 
 def _going_along(claim: Claim, facts: CaseFacts) -> Iterator[Seeing]:
-    """A rank that is late beside ranks that have run out of data, and go along, has more of it."""
+    """A rank that is late next to ranks that have run out of data, and go along, has more of it."""
     along = [look for look in facts.lives.looks_at(claim.victims) if _goes_along(look)]
     if along:
         yield GoingAlong(source="stacks", ranks=ranks_in(along)), Bearing.GOES_ALONG

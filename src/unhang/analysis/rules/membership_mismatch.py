@@ -149,7 +149,7 @@ def explain_membership(situation: Situation, found: Membership) -> Claim:
 
 
 def _waiting_calls(situation: Situation, found: Membership) -> list[int]:
-    """The calls in which somebody waits, in any version of the group."""
+    """The calls in which a rank waits, in any version of the group."""
     group_of = situation.evidence.group_of
     channels = situation.heads.channel.tolist()
     return [call for call, channel in enumerate(channels) if group_of(channel) in found.groups]

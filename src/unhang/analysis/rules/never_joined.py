@@ -63,7 +63,7 @@ class NeverJoined(Struct, frozen=True):
 
 
 def explain_never_joined(situation: Situation, root: Root) -> Claim:
-    """Explain ranks that never made a call, and wait for nobody themselves."""
+    """Explain ranks that never made a call, and wait for no other rank themselves."""
     call = root.waiting_calls[0]
     culprits = situation.named(root.ranks)
     distance = situation.graph.reaching(np.asarray(root.ranks, np.int64))
@@ -119,7 +119,7 @@ def _last_calls(
 
 
 def doubts_of_absence(situation: Situation, root: Root) -> tuple[Doubt, ...]:
-    """Sure only where everybody's dump is there and covers the moment."""
+    """Sure only where all dumps are there and cover the moment."""
     call = root.waiting_calls[0]
     unsure = () if root.known >= Known.SURE else (Doubt.COUNT_UNSURE,)
     few = (Doubt.FEW_CALLED,) if _few_called(situation, call) else ()
@@ -129,7 +129,7 @@ def doubts_of_absence(situation: Situation, root: Root) -> tuple[Doubt, ...]:
 def _is_alone(situation: Situation, root: Root) -> bool:
     """Whether one member alone made a call that is new to it, and nothing tells of the others.
 
-    Either it made one too many, or they stand still before it: nobody is named.
+    Either it made one too many, or they stand still before it: no rank is named.
     """
     call = root.waiting_calls[0]
     if call >= situation.heads.n_collective or situation.evidence.case.samples:

@@ -68,7 +68,7 @@ _PRINT_TAGS = "Print the tags just before both lines."
 
 
 class NotMoving(Struct, frozen=True):
-    """Calls in which everybody is and that do not move.
+    """Calls in which all members are and that do not move.
 
     Attributes:
         call: Name of the one with most ranks in it.
@@ -79,7 +79,7 @@ class NotMoving(Struct, frozen=True):
         exchange: It is a send and a receive.
         unstarted: Ranks whose device has not started it; None where no timing tells.
         at_once: Groups of which one rank in it has calls open at once; empty if of one only.
-        tags_unknown: Its backend matches by tag, and nobody knows the tags of both sides.
+        tags_unknown: Its backend matches by tag, and no dump shows the tags of both sides.
     """
 
     call: str
@@ -97,8 +97,8 @@ class NotMoving(Struct, frozen=True):
 def explain_joined(situation: Situation, roots: Sequence[Root]) -> list[Claim]:
     """Explain calls in which all members are and agree.
 
-    A stopped device is a claim of its own; the rest is told together, the call with most ranks in
-    it first.
+    A stopped device is a claim of its own; the rest is reported together, the call with most ranks
+    in it first.
     """
     of_devices = [explain_device(situation, root) for root in roots]
     stuck = [root for root, claim in zip(roots, of_devices, strict=True) if claim is None]
@@ -184,7 +184,7 @@ def _at_once(situation: Situation, call: int) -> tuple[str, ...]:
 def _left_behind(situation: Situation, call: int, about: NotMoving) -> tuple[int, ...]:
     """The few who did not come out of what most came out of, where they were needed for that.
 
-    They were if the call needs everybody, or if those who are out finished a later one that does.
+    They were if the call needs all members, or if those who are out finished a later one that does.
     """
     few = 2 * len(about.out) > about.size and len(about.out) > len(about.inside)
     if situation.may_be_several(int(situation.heads.channel[call])):

@@ -127,7 +127,7 @@ order makes no difference. What an observation then counts is one table, `claims
 
 
 def weighed(claims: Iterable[Claim], facts: CaseFacts, *, early: bool = False) -> list[Claim]:
-    """The claims with what every observer sees beside them, those that look early or the rest."""
+    """The claims with what every observer sees next to them, those that look early or the rest."""
     observers = [each for each in OBSERVERS if each.early is early]
     found = [_weighed(claim, facts, observers) for claim in claims]
     return found if early else [_placed(claim, facts) for claim in found]

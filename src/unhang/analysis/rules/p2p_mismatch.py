@@ -164,7 +164,7 @@ class WrongPeer(Struct, frozen=True):
     """A send or receive that names the wrong peer.
 
     Attributes:
-        call: Position in `Pairs` of the call that nobody meets.
+        call: Position in `Pairs` of the call that nothing meets.
         expecting: Position of the call of another rank that expects this one.
     """
 

@@ -99,7 +99,7 @@ def ended(
 
 
 def _have_most_left(first: Sequence[End], lives: Lives) -> bool:
-    """Whether rather those are wrong that still call: for calls that nobody else makes."""
+    """Whether rather those are wrong that still call: for calls that no other rank makes."""
     return first[0].manner is Manner.LEFT and 2 * len(first) > len(lives.expected)
 
 
@@ -222,7 +222,7 @@ def _counted(ends: Iterable[End]) -> Iterator[str]:
 
 
 def notes_on_kills(samples: Iterable[ProcessSample]) -> Iterator[Note]:
-    """What the kernel killed beside ranks that live: one that is missing may be among it."""
+    """What the kernel killed next to ranks that live: one that is missing may be among it."""
     beside: defaultdict[tuple[str, MemoryKill], set[int]] = defaultdict(set)
     for sample in samples:
         if sample.memory_kill is not None and not sample.memory_kill.ended and sample.rank >= 0:

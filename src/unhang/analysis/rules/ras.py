@@ -1,4 +1,4 @@
-"""What follows from NCCL's RAS: beside the claims of other sources, and where there are none.
+"""What follows from NCCL's RAS: next to the claims of other sources, and where there are none.
 
 One answer is of one moment, and a job that moves shows ranks behind as well; so what it says alone
 is of medium confidence at most.

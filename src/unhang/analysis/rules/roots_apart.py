@@ -89,7 +89,7 @@ def _made_at(looks: Iterable[RankLook], book: StackBook) -> Iterator[Site]:
 
 
 def _roots_of(claim: Claim, lives: Lives) -> dict[int, int]:
-    """The root of the call that does not move, by each rank of which it is known."""
+    """The root of the call that does not move, by each rank about which it is known."""
     seen = claim.about if isinstance(claim.about, NotMoving) else None  # by dumps
     inside = [
         look

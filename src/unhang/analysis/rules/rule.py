@@ -1,4 +1,4 @@
-"""How a finding is declared: what its file says of it, beside its words.
+"""How a finding is declared: what its file says of it, next to its words.
 
 A file holds the kind (`KIND`), a struct of facts, a function that makes claims of them, one that
 words them (`words_for`), and this `RULE`, which says when it is asked. The docstring of the file is
@@ -43,7 +43,7 @@ class Unless(Enum):
 
 
 class Observer(Struct, frozen=True, kw_only=True):
-    """One way to look beside claims, and the claims beside which it may be told.
+    """One way to look for more about claims, and the claims with which it may be reported.
 
     Attributes:
         roles: Of these roles.

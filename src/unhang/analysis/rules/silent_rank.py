@@ -67,7 +67,7 @@ class SilentRanks(Struct, frozen=True):
     """Ranks without a usable dump, of which alone nobody knows where they are.
 
     Attributes:
-        call: Name of the call from which nobody else is missing.
+        call: Name of the call from which no other rank is missing.
         inside, size: How many are seen in it, of how many members.
     """
 
@@ -78,7 +78,7 @@ class SilentRanks(Struct, frozen=True):
 
 
 class MostlySilent(Struct, frozen=True):
-    """Most dumps of a group are missing: that they are is no evidence against anybody."""
+    """Most dumps of a group are missing: that they are is no evidence against any rank."""
 
     call: str
     silent: tuple[int, ...]
@@ -90,7 +90,7 @@ class NotLookedAt(Struct, frozen=True):
 
     Attributes:
         silent: Others that may be missing, whose nodes were looked at.
-        nodes: That were asked for them, and of which nothing came.
+        nodes: That were asked for them, and from which nothing came.
     """
 
     call: str
@@ -107,7 +107,7 @@ class DumpsOutdated(Struct, frozen=True):
 
 
 def explain_silent(situation: Situation, root: Root) -> Claim:
-    """Explain ranks of which no dump tells where they are."""
+    """Explain ranks about which no dump tells where they are."""
     call = root.waiting_calls[0]
     culprits = situation.named(root.ranks)
     ranks = np.asarray(root.ranks, np.int64)
@@ -181,7 +181,7 @@ def _nobody_named(
     victims: tuple[int, ...],
     about: MostlySilent | NotLookedAt | DumpsOutdated,
 ) -> Claim:
-    """That ranks wait in a call, and that nobody can be named for it."""
+    """That ranks wait in a call, and that no rank can be named for it."""
     return Claim(
         kind=INSUFFICIENT_EVIDENCE,
         about=about,

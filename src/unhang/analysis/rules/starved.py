@@ -1,9 +1,9 @@
-"""Ranks that want a core, or memory, and do not get it: beside where they stand, or why.
+"""Ranks that want a core, or memory, and do not get it: next to where they stand, or why.
 
 A rank that is throttled looks busy or stuck in its stack, and its peers wait for it. Where a limit
 holds up a rank for half of the time that does work of its own, the limit is the cause and the
 waiting its consequence. Who waits may spin and be held up in that, which is no reason for anything;
-and a machine that is merely crowded makes ranks slow, so it is told beside and blames nobody.
+and a machine that is merely crowded makes ranks slow, so it is an observation that blames no rank.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ def doing_of_engines(looks: Sequence[RankLook]) -> str:
 
 
 def _told_alike(looks: Sequence[RankLook]) -> list[list[RankLook]]:
-    """Ranks of which the same is told, most first: a sentence is told once."""
+    """Ranks of which the same is told, most first: a sentence is reported once."""
     groups: dict[tuple[str, bool], list[RankLook]] = {}
     for look in looks:
         groups.setdefault((look.says, look.gone), []).append(look)

@@ -1,6 +1,6 @@
 """Weigh what other commands found: `doctor`, `trace --syscalls`, `numerics` and others.
 
-It stands beside the verdict and never becomes its cause: a node that is bad, or a process that
+It stands next to the verdict and never becomes its cause: a node that is bad, or a process that
 waits, explains a hang only if the dumps point there too. So a finding about a culprit's own
 process, GPU or host supports that claim; one about the only way between the ranks of a stuck call
 is a possible explanation; all else is an observation.
@@ -47,7 +47,7 @@ class OnTheWay(Told, frozen=True, kw_only=True):
 
 
 class ToldBeside(Struct, frozen=True):
-    """It is told beside the verdict."""
+    """It is reported with the verdict."""
 
     told: Told
 
@@ -80,7 +80,7 @@ def with_told(claims: Sequence[Claim], lives: Lives) -> tuple[list[Claim], int]:
 
 
 def _is_about(told: Told, claim: Claim, nodes: Nodes) -> bool:
-    """Whether it is about a culprit, and not about everybody who waits as well."""
+    """Whether it is about a culprit, and not about all that wait as well."""
     about = {rank for subject in told.finding.subjects for rank in nodes.ranks_of(subject)}
     everybody = bool(claim.victims) and set(claim.victims) <= about
     return bool(about & set(claim.culprits)) and not everybody
@@ -128,7 +128,7 @@ def _confirms(told: Told, claim: Claim, nodes: Nodes) -> bool:
 
 
 def _explained(claim: Claim, told: Sequence[Told], lives: Lives) -> Claim:
-    """A claim that names nobody, with checks that failed on the only way between its ranks."""
+    """A claim that names no rank, with checks that failed on the only way between its ranks."""
     if not claim.kind.has(Trait.OPEN) or claim.culprits:
         return claim
     inside = {rank for side in claim.calls for rank in side.ranks} or lives.in_calls
@@ -162,7 +162,7 @@ def _covers(
     return is_used and len(hosts - named) <= 1
 
 
-# ------------------------------------------------------------------ beside the verdict
+# ------------------------------------------------------------------ next to the verdict
 
 
 def _beside(told: Told, nodes: Nodes) -> Claim:

@@ -1,4 +1,4 @@
-"""What stacks show of processes of which nothing tells the rank: pasted from a terminal, as it is.
+"""What stacks show of processes without a known rank: pasted from a terminal, as it is.
 
 Processes that began in the same file are one program, and are compared as ranks are: where some
 wait in a collective and another stands elsewhere, that one is pointed at. No process is named by a

@@ -73,7 +73,7 @@ class Circle(Struct, frozen=True):
     Attributes:
         n_calls, n_groups: How many calls of how many groups are in it.
         crossed: Every rank has the other call queued behind its own.
-        breaking: The one rank without which nobody would wait in a circle; empty where there are
+        breaking: The one rank without which no rank would wait in a circle; empty where there are
             several such, or none.
         at_once: Groups of which devices have calls in flight at once, in crossed order.
     """
@@ -145,8 +145,8 @@ def _at_once(situation: Situation, root: Root) -> tuple[str, ...]:
 def _breaking(situation: Situation, root: Root) -> list[int]:
     """The rank (index) that is in every loop of a circle; none unless it is the only one.
 
-    Ranks that keep one order cannot wait for each other in a loop, so whoever left that order is in
-    each of them.
+    Ranks that keep one order cannot wait for each other in a loop, so a rank that left that order
+    is in each of them.
     """
     if len(root.ranks) > _MOST_TRIED:
         return []

@@ -67,7 +67,7 @@ class Counted(Observation, frozen=True, kw_only=True):
     elsewhere: tuple[tuple[int, tuple[int, ...]], ...] = ()
 
 
-# ------------------------------------------------------------------ beside claims
+# ------------------------------------------------------------------ next to claims
 
 
 def _beside(claim: Claim, facts: CaseFacts) -> Iterator[Seeing]:

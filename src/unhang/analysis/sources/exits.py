@@ -43,12 +43,13 @@ class End(Observation, frozen=True, kw_only=True):
     """How one rank ended; `time_ns` is when it raised.
 
     Attributes:
-        status: As shells say it; None where nobody saw it.
+        status: As shells say it; None where no source shows it.
         error: "ValueError: bad batch", or "".
         frames: Where it raised, or else its last known line; innermost first.
         age_s: How old that line is at the end of the evidence; None where it raised there.
         ended_ns: When its process was seen to have ended; 0 where unknown.
-        memory_kill: What the kernel killed for memory meanwhile; None where nothing tells of any.
+        memory_kill: What the kernel killed for memory in the meantime; None where nothing tells of
+            any.
     """
 
     rank: int
@@ -68,9 +69,9 @@ class End(Observation, frozen=True, kw_only=True):
 
 
 def ends_of(case: Case, looks: Mapping[int, RankLook]) -> dict[int, End]:
-    """How each rank ended of which something tells that it did, ascending.
+    """How each rank ended that a source shows as ended, ascending.
 
-    An end that nobody explains follows from the call in which its peer failed it, where its own
+    An end that nothing explains follows from the call in which its peer failed it, where its own
     dump tells of one: the dump of the exception itself may come after those that are read.
 
     Args:

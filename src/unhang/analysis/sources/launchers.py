@@ -26,7 +26,7 @@ class LauncherLook(Struct, frozen=True):
         nodes: How many nodes there must be at least; 0 where its command does not say.
         node_rank: Which of them it is; -1 where that is left to the rendezvous.
         ranks_each: Ranks that each node starts; 0 where its command does not say.
-        meeting: Where the nodes meet, as it was told.
+        meeting: Where the nodes meet, as it says.
         frames: Where its main thread stands, innermost first.
     """
 

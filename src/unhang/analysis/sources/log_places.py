@@ -1,8 +1,8 @@
 """Whose line it is, where a log names a process, a host, or only a rank on its node; and when.
 
 Dumps and stacks know which process and host a rank has. What they do not settle stays without a
-rank: a line given to the wrong rank would accuse somebody. A failure after which its rank went on
-making calls did not stop it.
+rank: a line given to the wrong rank would accuse an innocent rank. A failure after which its rank
+went on making calls did not stop it.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ class RasSays(Observation, frozen=True, kw_only=True):
     """What RAS says of a whole job, by ranks of the job.
 
     Attributes:
-        ranks: Those who keep others waiting and wait for nobody themselves.
+        ranks: Those who keep others waiting and wait for no other rank themselves.
         lagging: Where ranks are behind.
         unheard: Ranks that gave no data.
         dead: Of these, the ones that NCCL has given up.
@@ -132,7 +132,7 @@ def _ranks_by_place(status: RasStatus, size: int) -> dict[GpuProcess, int]:
 
 
 def _numbers(each: Communicator, size: int, job: Mapping[GpuProcess, int]) -> dict[int, int]:
-    """The job's rank of each rank of a communicator, as far as it can be told."""
+    """The job's rank of each rank of a communicator, as far as it is known."""
     if each.size == size > 0:
         return {rank: rank for rank in range(size)}
     return {rank: job[place] for rank, place in each.places.items() if place in job}

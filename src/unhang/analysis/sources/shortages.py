@@ -26,7 +26,7 @@ _WORKS: Final = frozenset(
     {"user-code", "data-loader", "checkpoint", "compilation", "file-system", "import", "gil",
      "uninterruptible"}
 )  # fmt: skip
-"""What a rank does of its own; all else may be waiting for peers, and spinning meanwhile."""
+"""What a rank does of its own; all else may be waiting for peers, and spinning in the meantime."""
 
 
 class OfWhat(Enum):

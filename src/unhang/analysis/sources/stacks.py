@@ -1,7 +1,7 @@
 """What the stacks of a case say about each rank: doing what, where, and whether it moved.
 
 Several looks at one process become one `RankLook`. Whether a rank waits for peers, could be waiting
-for them, or does something of its own is told by the kind of its stack's meaning; nobody is blamed
+for them, or does something of its own is told by the kind of its stack's meaning; no rank is blamed
 here.
 """
 
@@ -116,7 +116,7 @@ class RankLook(Struct, frozen=True):
 
     @property
     def works(self) -> bool | None:
-        """It computed, read or wrote while it was looked at; None where nobody measured it."""
+        """It computed, read or wrote while it was looked at; None where it was not measured."""
         if not self.sample.looks:
             return None
         return self.doing.doing in (Doing.WORKING, Doing.COMPUTING)
@@ -144,7 +144,7 @@ class RankLook(Struct, frozen=True):
     def moves(self) -> bool:
         """It is busy or slow rather than stuck: its line changes, it works, or it will wake soon.
 
-        Whoever waits for peers or for a device may spin, and uses CPU time for nothing.
+        A rank that waits for peers or for a device may spin, and uses CPU time for nothing.
         """
         if self.gone or self.certain or self.waits or self.age_s is not None:
             return False
@@ -159,7 +159,7 @@ class RankLook(Struct, frozen=True):
 
     @property
     def spins(self) -> bool:
-        """It goes round in a loop of which nothing tells what it works at: it may never end."""
+        """It loops, and nothing shows what it works at: it may never end."""
         at_work = self.meaning.within or self.sample.activity or self.wakes
         return self.moves and self.in_loop and not at_work
 
@@ -293,7 +293,7 @@ def looks_of_others(samples: Iterable[ProcessSample]) -> list[RankLook]:
 
 
 def looks_without_rank(samples: Iterable[ProcessSample]) -> list[RankLook]:
-    """Processes of which nothing tells the rank, and that may be ranks, by host and number."""
+    """Processes about which nothing tells the rank, and that may be ranks, by host and number."""
     bare = [s for s in samples if s.rank < 0 and s.parent_rank < 0 and s.role == "unknown"]
     newest_ns = _newest_ns(bare)
     looks = [_look(each, newest_ns) for each in latest(bare)]
@@ -318,7 +318,7 @@ def _of_dump(dump: Dump) -> ProcessSample:
 
 
 def _newest_ns(samples: Iterable[ProcessSample]) -> int:
-    """The last moment of which anything is known: of ranks that all ended, it is an end."""
+    """The last moment about which anything is known: of ranks that all ended, it is an end."""
     return max((max(sample.time_ns, sample.ended_ns) for sample in samples), default=0)
 
 

@@ -1,9 +1,9 @@
 """Whether calls that are open are old, or as young as open calls usually are.
 
 A healthy job that is dumped in mid-flight has open calls too. How long one has been open is told by
-when its dump was made; where the dump does not say so, by its file, which is never younger than the
+when its dump was made. Where the dump does not say so, by its file, which is never younger than the
 dump: a file almost as old as the newest call in it shows that the job was moving, and one that was
-copied proves nothing. That is weighed against how far apart such calls usually are; below a second
+copied proves nothing. That is weighed against how far apart such calls usually are. Below a second
 a call is young whatever its rhythm, unless its host has gone on for longer than such calls usually
 take, and it still was the next to finish. Where no finished call shows how long they take, a host
 that was making calls until its dump was written shows no more than that it runs ahead. Of calls
@@ -35,8 +35,8 @@ _ROUND_NS = 10**8
 
 _WRITING_NS = 2 * 10**6
 """For each call in a dump, how long it may take to write it: those of moving jobs lay up to 4.5 s
-behind their newest call (2,000 calls, six processes to a core), and up to 0.8 s with few calls;
-those of jobs that hang, with 31 calls, from 2.1 s on."""
+behind their newest call (2,000 calls, six processes to a core), and up to 0.8 s with few calls.
+Those of jobs that hang, with 31 calls, from 2.1 s on."""
 
 _MOST_NS = 60 * 10**9
 _LONGEST_NS = 240 * 10**9

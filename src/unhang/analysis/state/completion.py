@@ -224,7 +224,7 @@ def _left_open(
     """Close sends and receives of batches that nothing closes and that prove nothing, in place.
 
     Members never leave the state "scheduled". A dump of unfinished calls holds those of every batch
-    in the ring and leaves the closing entries of finished ones out; a dump that was cut short may
+    in the ring and leaves the closing entries of finished ones out. A dump that was cut short may
     have lost one; and a batch that a CUDA graph captured has none. Only the last call of a thread
     may still be inside its batch. Where nobody batches, such a call is in flight; so is one behind
     which its thread recorded another call at once, where the closing entry would have to be.

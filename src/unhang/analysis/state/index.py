@@ -41,7 +41,7 @@ class Ranks(Struct, frozen=True, eq=False):
         return len(self.numbers)
 
     def index_of(self, ranks: npt.ArrayLike) -> Ints:
-        """Indices of global ranks; -1 for a rank that nobody expects."""
+        """Indices of global ranks; -1 for a rank that nothing expects."""
         wanted = np.asarray(ranks, np.int64)
         if not len(self.numbers):
             return np.full(wanted.shape, -1, np.int64)

@@ -141,7 +141,7 @@ def demand_of(name: OpName, signature: Signature) -> Demand:
 
 
 def is_root(name: OpName, signature: Signature) -> bool | None:
-    """Whether a member of a gather or scatter is its root: it alone has all parts, beside its own.
+    """Whether a member of a gather or scatter is its root: it alone has all parts, next to its own.
 
     None for other operations, and where what was recorded does not tell.
     """
@@ -183,7 +183,7 @@ def bytes_of(signature: Signature) -> int:
 
 
 class Names(Struct, frozen=True, eq=False):
-    """What each entry of `Case.names` is, as columns beside it.
+    """What each entry of `Case.names` is, as columns next to it.
 
     Attributes:
         backend: Index in `Evidence.backends`.

@@ -45,7 +45,7 @@ class Stage(IntEnum):
 
 
 class Standing(Struct, frozen=True, eq=False):
-    """One row per rank and channel of which anything is known, by ascending key.
+    """One row per rank and channel about which anything is known, by ascending key.
 
     Attributes:
         keys: Index of the rank times number of channels, plus channel.
@@ -103,7 +103,7 @@ class Standing(Struct, frozen=True, eq=False):
         return stage, np.where(called, Known.SURE, known)
 
     def unseen(self, ranks: Ints, channel: Ints | int) -> Ints:
-        """`Known` for ranks in a channel of which nothing is recorded."""
+        """`Known` for ranks in a channel about which nothing is recorded."""
         backend = np.broadcast_to(np.asarray(channel) % self.by_rank.shape[1], ranks.shape)
         return np.where(ranks >= 0, self.by_rank[ranks, backend], Known.UNKNOWN)
 

@@ -55,7 +55,7 @@ _HOST = RecorderKind(ends_by_retiring=True)
 
 _HOOK = RecorderKind(marks_ends=True, sees_exchanges_end=False, notices_ns=10**9)
 """torch's hook around any backend (from 2.14): members of a batch get a Work that is completed when
-they are issued; `pg_status` holds `op_id`, which counts sends, receives and captured calls; ends
+they are issued. `pg_status` holds `op_id`, which counts sends, receives and captured calls; ends
 are looked for once a second (0.96 s late in dumps of torch 2.15)."""
 
 _ISSUING = RecorderKind(sees_exchanges_end=False)

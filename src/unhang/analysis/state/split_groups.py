@@ -2,7 +2,7 @@
 
 Where dumps do not say who is in a group, its members are inferred from who called something under
 its name, and groups without common members may share a name. One of them cannot finish a call that
-needs everybody before all of its members have made it: so ranks that finished such a call, and
+needs all members before all of its members have made it: so ranks that finished such a call, and
 ranks that never made it, are not in one group. At rest the members of one group have all finished
 the same of these calls, so those who did are taken together.
 

@@ -58,7 +58,7 @@ def silent_traces(first: Claim) -> str:
 
 
 def quiet_traces(lives: Lives) -> str:
-    """What it means that nobody fell silent before the others."""
+    """What it means that no rank fell silent before the others."""
     first = lives.heard[0].call
     if len(lives.heard) == 1 and first.open_calls:
         who = f"Rank {first.rank}" if first.rank >= 0 else f"Process {first.pid}"

@@ -82,7 +82,7 @@ class Launcher:
         return Launch(tuple(nodes), self.command(nodes, program.inline))
 
     def orders(self, node: str) -> dict[str, object]:
-        """What the program must be told on one node beyond what all are told: names, job ids.
+        """What the program must receive on one node beyond what all receive: names, job ids.
 
         Of several that one command serves, each knows its own name.
         """
@@ -120,7 +120,7 @@ class Choice:
     Attributes:
         by: Options of which one is given.
         make: Makes it from the arguments and the words of --launcher-options; raises `UsageError`.
-        further: What else it may be told; an error without one of `by`.
+        further: What else it may receive; an error without one of `by`.
         passes_to: The program that gets the words of --launcher-options, or "": there are none.
         ways: Rows of docs/collect.md: what is written, by which tool, which nodes that are.
     """

@@ -1,6 +1,6 @@
 """The launchers that there are, and the one that the command line names.
 
-To teach unhang another: a module beside this one, and its line in `CHOICES`.
+To teach unhang another: a module next to this one, and its line in `CHOICES`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CHOICES: tuple[Choice, ...] = (
 
 
 def add_choices(group: argparse._ArgumentGroup) -> None:
-    """Add the options by which a launcher is chosen, and what it may be told."""
+    """Add the options by which a launcher is chosen, and what it may receive."""
     one_of = group.add_mutually_exclusive_group()
     for choice in CHOICES:
         for option in choice.by:

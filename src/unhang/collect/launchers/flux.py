@@ -1,4 +1,4 @@
-"""The nodes of a Flux job, by `flux exec`: beside the job's tasks, without the scheduler."""
+"""The nodes of a Flux job, by `flux exec`: next to the job's tasks, without the scheduler."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class Slurm(Launcher):
     Attributes:
         job: Its id: "4711", "4711_3" for a task of an array, "4711+1" for a part of a job of parts.
         options: Further arguments of srun.
-        told: What all nodes are told of the job: see `unhang.collect.node.main`.
+        told: What all nodes receive of the job: see `unhang.collect.node.main`.
         steps: Options of srun for a step on each node.
     """
 

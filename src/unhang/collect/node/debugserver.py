@@ -1,6 +1,6 @@
 """Dumps from torch's debug server (`torch.distributed.debug`), where a job runs one on this node.
 
-Its page beside rank 0 asks the worker servers of all ranks of the job, so it also brings the dumps
+Its page next to rank 0 asks the worker servers of all ranks of the job, so it also brings the dumps
 of ranks that are on other nodes. Only a server on torch's own port, and only one that a process of
 the job listens with, is asked: a question to any other port might disturb what is there.
 """

@@ -45,8 +45,8 @@ Rows = dict[int, dict[str, Any]]
 def rows_of(found: list[Any]) -> Rows:
     """Rows by GPU: of lists, or of lists in an object, as later versions print them.
 
-    The object's key is "gpu_data", beside "cpu_data" whose rows name no GPU; that of `xgmi` differs
-    between versions.
+    The object's key is "gpu_data", next to "cpu_data" whose rows name no GPU; that of `xgmi`
+    differs between versions.
     """
     rows: Rows = {}
     for document in found:

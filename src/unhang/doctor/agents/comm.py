@@ -2,7 +2,8 @@
 
 Needs torch, nothing of unhang. Reads RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT and, as
 its argument, {"backend", "timeout", "start", "sizes", "pairs", "allocate"}. Prints one JSON object
-a line: where it is, so that whoever reads all ranks knows who stands where although nobody answers.
+a line: where it is, so that whoever reads all ranks knows who stands where although no process
+answers.
 
 Before each step the ranks meet in the store, over TCP: a rank that does not come there is missing,
 while a step that all have entered and none leaves is a matter of what carries the data.
@@ -101,7 +102,7 @@ class Test:
         return f"{wrong} of {got.numel()} values are not {value}" if wrong else ""
 
     def barrier(self) -> str:
-        """Everybody comes."""
+        """All ranks come."""
         self.dist.barrier()
         return ""
 
@@ -154,7 +155,7 @@ class Test:
         return self.expect(data, self.size * (self.size - 1) / 2)
 
     def all_to_all(self) -> str:
-        """Rank r gets r from everybody."""
+        """Rank r gets r from all ranks."""
         data = self.torch.empty(self.size * 64, device=self.device)
         sent = self.torch.arange(self.size, device=self.device).repeat_interleave(64).float()
         self.dist.all_to_all_single(data, sent)

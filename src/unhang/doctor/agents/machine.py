@@ -31,10 +31,10 @@ class Machine:
         swapped_in: Bytes a second that are read back from swap.
         cpu_stalled, memory_stalled, io_stalled: Share of the last minute in which a process waited
             for it (PSI); -1 where the kernel does not tell.
-        huge_pages, huge_free, huge_bytes: Pages that are set aside, those of them that nobody uses,
-            and the size of one.
+        huge_pages, huge_free, huge_bytes: Pages that are set aside, those of them that no process
+            uses, and the size of one.
         tasks, tasks_limit: Of the cgroup: threads that it has, and may have.
-        synchronised: Whether the kernel knows its clock to be set by somebody; None: not known.
+        synchronised: Whether the kernel knows its clock to be set by a service; None: not known.
         clock_error_s: How far off it may be at most.
     """
 
@@ -99,7 +99,7 @@ def _last_minute(path: Path) -> float:
 
 
 def _clock() -> tuple[bool | None, float]:
-    """Whether somebody sets the kernel's clock, and its greatest error in seconds (adjtimex)."""
+    """Whether a service sets the kernel's clock, and its greatest error in seconds (adjtimex)."""
     room = ctypes.create_string_buffer(_TIMEX_BYTES)  # modes is 0: nothing is set
     try:
         state = ctypes.CDLL(None, use_errno=True).adjtimex(room)

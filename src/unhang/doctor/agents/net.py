@@ -1,6 +1,6 @@
 """One node's part of the connection matrix: it listens for its peers and connects to each of them.
 
-It is told {"me", "token", "ports", "seconds", "bytes"}, and either {"peers": {name: [addresses]}}
+It receives {"me", "token", "ports", "seconds", "bytes"}, and either {"peers": {name: [addresses]}}
 to call all of them at once, or {"again": [[name, address, port]], "callers": [names]} to call some
 once more, with nothing else going on. It answers only callers that know the token, and stops by
 itself.
@@ -224,7 +224,7 @@ def size_of(order: dict[str, Any]) -> int:
 
 
 def in_threads(work: Callable[[Target], None], targets: list[Target]) -> None:
-    """A thread for each, so that a slow peer delays nobody else's turn."""
+    """A thread for each, so that a slow peer delays no other's turn."""
     threads = [threading.Thread(target=work, args=(target,)) for target in targets]
     for thread in threads:
         thread.start()

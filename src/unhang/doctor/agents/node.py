@@ -1,7 +1,7 @@
 """One node's part of `unhang doctor`: orders in as JSON, the answer out as a parcel of lines.
 
 Orders: `run` and `node` name the run and this node; `agent` is the module whose `examine` is
-called; it is told what stands in `common`, and in `per` under the name that the node gives itself
+called. It receives what stands in `common`, and in `per` under the name that the node gives itself
 (every node of a batch gets the same orders).
 """
 

@@ -94,9 +94,9 @@ class NodeAsker(Protocol):
         Args:
             nodes: Where.
             agent: Name of the agent.
-            orders: What each is told, by node name; {} where missing.
+            orders: What each receives, by node name; {} where missing.
             timeout_s: After that a node counts as silent.
-            common: What all of them are told.
+            common: What all of them receive.
         """
 
 

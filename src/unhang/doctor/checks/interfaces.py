@@ -254,7 +254,7 @@ def _unusable(interface: Mapping[str, Any]) -> str:
 
 
 def _mtu(nodes: Mapping[str, Facts]) -> list[CheckResult]:
-    """Compare the MTU of the interfaces that the nodes would take; unusable ones are told apart."""
+    """Compare the MTU of the interfaces that the nodes would take, without unusable ones."""
     values: dict[str, int] = {}
     names: dict[str, str] = {}
     for host, facts in nodes.items():

@@ -42,7 +42,7 @@ def check_machine(host: str, facts: Facts) -> Iterator[CheckResult]:
 
 
 def unset_clocks(nodes: Mapping[str, Facts]) -> list[str]:
-    """Nodes whose kernel says that nobody sets its clock."""
+    """Nodes whose kernel says that nothing sets its clock."""
     return [host for host, facts in nodes.items() if _machine(facts).synchronised is False]
 
 

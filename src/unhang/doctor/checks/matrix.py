@@ -213,7 +213,7 @@ def _lost(row: Row) -> float:
 
 
 def calls_again(heard: Mapping[str, Sequence[Row]]) -> dict[str, dict[str, Any]]:
-    """What must be tried once more, with nothing else going on, before anybody is named.
+    """What must be tried once more, with nothing else going on, before a node is named.
 
     Returns:
         Per node its part of the second look: `again`, whom it calls, and `callers`, who call it.
@@ -251,7 +251,7 @@ _ONCE = "this is one measurement, and other traffic slows a link too"
 
 
 def _slow(tried: Sequence[tuple[str, Row]]) -> list[CheckResult]:
-    """Pairs that lose data, or are far from the median of all; a node that is so with everybody."""
+    """Pairs that lose data, or are far from the median; a node that is so with all others."""
     usual = _usual([row for _, row in tried])
     found: dict[frozenset[str], tuple[str, Level]] = {}
     partners: dict[str, set[str]] = defaultdict(set)

@@ -2,7 +2,7 @@
 
 First without the ranks that were named; then with other transports and interfaces; then one node
 at a time, halves, and pairs; inside a node that fails alone the same with its GPUs. What fails once
-and passes when it is repeated names nobody.
+and passes when it is repeated names no rank.
 """
 
 from __future__ import annotations

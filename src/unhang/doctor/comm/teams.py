@@ -143,7 +143,7 @@ class Crew:
         return [[heard.get(p.rank) or _unheard(p, why[p.node]) for p in team] for team in teams]
 
     def _part(self, team: Team, name: str, number: int) -> dict[str, Any]:
-        """What one node is told of a team, the how manieth of its round."""
+        """What one node receives of a team, the how manieth of its round."""
         first = self.nodes[team[0].node]
         ports = first.ports or self.ports
         alone = all(place.node == first.name for place in team)

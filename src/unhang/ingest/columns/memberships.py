@@ -40,7 +40,7 @@ class Memberships:
         return found
 
     def number(self, members: Members) -> int:
-        """Number of a list of ranks; a list that names a rank twice is nobody's."""
+        """Number of a list of ranks; a list that names a rank twice is no rank's."""
         found = self._by_list.get(members)
         if found is None:
             ranks = frozenset(members)
@@ -54,7 +54,7 @@ class Memberships:
         return found
 
     def highest(self, number: int) -> int:
-        """The highest rank of a list; -1 of nobody's."""
+        """The highest rank of a list; -1 of no rank's."""
         found = self._highest.get(number)
         if found is None:
             found = self._highest[number] = max(self.lists[number], default=-1)

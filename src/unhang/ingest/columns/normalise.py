@@ -2,7 +2,7 @@
 
 Known layouts: a list of entries (torch 2.2 and older), torch's dict from 1.0 to 2.10 (up to 1.4
 with groups that have a local id and no name), forks of it (`hccl_comm_state` and the like),
-torchcomms' look-alike, and our own recorder's key `unhang` beside torch's. What is missing is left
+torchcomms' look-alike, and our own recorder's key `unhang` next to torch's. What is missing is left
 unknown; nothing is guessed here that needs another rank's dump.
 """
 
@@ -91,7 +91,7 @@ def finish(decoded: Decoded, ours: list[Any], shared: Dictionaries, size: int) -
 
 
 def own_entries(top: PlainDict) -> list[Any]:
-    """The entries that our recorder adds beside torch's."""
+    """The entries that our recorder adds next to torch's."""
     return _list(_dict(top.get("unhang")).get("entries"))
 
 

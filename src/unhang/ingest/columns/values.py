@@ -1,4 +1,4 @@
-"""Columns from values that somebody else wrote: always the promised dtype, never an exception.
+"""Columns from values that another program wrote: always the promised dtype, never an exception.
 
 Numbers may come as numbers, as text (torch's JSON writes counters so), as None or as anything at
 all; what cannot be a number becomes the column's default.

@@ -1,6 +1,6 @@
 """Find the files that a user means: directories, files, globs, archives, case directories.
 
-Only regular files are opened (torch leaves FIFOs beside its dumps), links to directories are not
+Only regular files are opened (torch leaves FIFOs next to its dumps), links to directories are not
 followed, and everything that is passed over is counted and said.
 """
 

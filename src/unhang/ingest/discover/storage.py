@@ -1,6 +1,6 @@
 """Dumps in a store that fsspec knows: s3, gs, hdfs and others, as configured where this runs.
 
-Objects are listed as `sources` lists files, by the same rules; to be read they are copied beside
+Objects are listed as `sources` lists files, by the same rules; to be read they are copied next to
 each other under numbers of ours, since what an object is called is no safe name of a file.
 """
 
@@ -31,7 +31,7 @@ def is_stored(path: str) -> bool:
 
 
 def listed(url: str) -> tuple[list[Source], bool]:
-    """Objects that may be dumps, and whether others of a case directory lie beside them.
+    """Objects that may be dumps, and whether others of a case directory lie next to them.
 
     Raises:
         FileNotFoundError: There is nothing.

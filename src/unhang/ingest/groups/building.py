@@ -2,8 +2,8 @@
 
 A group is its name, description and members. `pg_config` says so where it can be believed; it is
 lazy (a group appears with its first call), exported by name only, and in every Gloo dump of torch
-2.13 empty. So a rank without a declaration takes its peers', and where nobody declares a group, its
-members are the ranks that called something on it. As long as there is the default group
+2.13 empty. So a rank without a declaration takes its peers', and where no rank declares a group,
+its members are the ranks that called something on it. As long as there is the default group
 only, the nameless declaration of such a dump is that group's.
 """
 
@@ -56,7 +56,7 @@ def resolve_groups(
     Args:
         files: Files of one incident, with ranks, declarations already of global ranks.
         shared: Names of the groups.
-        world_size: For the default group where nobody declares it; 0 if not known.
+        world_size: For the default group where no rank declares it; 0 if not known.
         replica_size: Ranks of one of torchft's replicas; 0 where there are none.
     """
     pairs = list(shared.groups)
@@ -131,7 +131,7 @@ class _Resolver:
         return Declared(*used[0], group.members)
 
     def infer(self, world_size: int, replica_size: int) -> None:
-        """Infer members of what nobody declares from who called something on it."""
+        """Infer members of what no rank declares from who called something on it."""
         for (pair, replica), ranks in self.callers(undeclared=True).items():
             first = int(replica) * replica_size if replica and replica_size else 0
             whole = range(first, first + (replica_size or world_size))
@@ -142,7 +142,7 @@ class _Resolver:
             self.inferred[pair, replica] = self.memberships.number(tuple(sorted(ranks)))
 
     def callers(self, *, undeclared: bool) -> dict[tuple[Pair, str], set[int]]:
-        """Who called something on each group, of all or of those that nobody declares."""
+        """Who called something on each group, of all or of those that no rank declares."""
         found: dict[tuple[Pair, str], set[int]] = defaultdict(set)
         for item, pairs in zip(self.files, self.used, strict=True):
             for pair in pairs:

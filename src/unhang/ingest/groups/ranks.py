@@ -3,7 +3,7 @@
 torch writes the rank into the file's name only, and names are unreliable: so what our own recorder
 wrote into the file counts first, then the name, then the one rank that is in all groups that the
 dump declares. Replicas of torchft number their ranks from 0 again, in the dumps' groups or in the
-files' names, and are told apart here.
+files' names, and are distinguished here.
 """
 
 from __future__ import annotations

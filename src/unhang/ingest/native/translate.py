@@ -85,7 +85,7 @@ class Translator:
         return bytes(self._tops[first : first + count].tobytes())
 
     def top(self, first: int, count: int) -> PlainDict:
-        """What a dump holds beside torch's entries."""
+        """What a dump holds next to torch's entries."""
         pairs = self._tops[first : first + count].tolist()
         return {self.text(key): self.value(tag, value) for key, tag, value in pairs}
 

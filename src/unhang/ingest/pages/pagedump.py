@@ -309,6 +309,6 @@ def _own_words(
 
 
 def _blocks(call: PageCall) -> bool:
-    """Whether the program waits in an exchange; one that it has not waited for blocks nobody."""
+    """Whether the program waits in an exchange; one that it has not waited for blocks no rank."""
     waits = call[Item.FLAGS] & Flag.AWAITED or not call[Item.WORK]
     return bool(waits and not call[Item.ENDED_NS]) or bool(call[Item.FLAGS] & Flag.FAILED)

@@ -1,7 +1,7 @@
 """Make the rows of parts: all of them, or of a large job each dump's as a shorter window.
 
 A job of 100,000 ranks has 200 million calls, and a verdict reads a few of each rank: those of every
-group from the first that anybody has open, and the last ones before. So where there are more than
+group from the first that any rank has open, and the last ones before. So where there are more than
 `MOST_ROWS`, a dump is taken as if its ring had held only these, group by group; the case can make
 the rest for the ranks that the reasoning asks about. What is read of a sequence is worked out once
 for all ranks that share it.
@@ -43,7 +43,7 @@ FIRST = 256
 """Dumps of which all calls are looked at in any case, and as many that differ from the rest."""
 
 _MEETING = re.compile(r"all_?(?:reduce|gather)|barrier|reduce_?scatter", re.IGNORECASE)
-"""Names of calls that need everybody, the last of which tells that all have come so far."""
+"""Names of calls that need all members, the last of which tells that all have come so far."""
 
 
 @dataclass(slots=True, eq=False)
@@ -54,7 +54,7 @@ class Sequel:
         plain: `PLAIN` of each call.
         lane: Of each call.
         grown: `DELTAS` as they have grown since the lane's first call, `LEAPS` since the dump's.
-        profile: Where windows of it may begin, once somebody asked.
+        profile: Where windows of it may begin, once a caller asked.
     """
 
     plain: Column
@@ -149,7 +149,7 @@ class Filling:
 
         Args:
             whole: Dumps (`id` of their `Decoded`) of which all rows are wanted in any case.
-            may_shorten: False where there are dumps beside the parts.
+            may_shorten: False where there are dumps next to the parts.
 
         Returns:
             False, and nothing is made, where that would be too many.
@@ -238,7 +238,7 @@ class Filling:
 
 
 class _Windows:
-    """Chooses rows of dumps: of each group from the first call that anybody has open."""
+    """Chooses rows of dumps: of each group from the first call that any rank has open."""
 
     def __init__(self, dumps: Sequence[Waiting], shared: Dictionaries) -> None:
         self.dumps = dumps

@@ -143,7 +143,7 @@ class PartReader:
         return kinds
 
     def _numbered(self, runs: tuple[tuple[int, int, int], ...]) -> int:
-        """Number of a list of ranks; a list that cannot be is nobody's."""
+        """Number of a list of ranks; a list that cannot be is no rank's."""
         if runs not in self._members:
             size = sum(max(count, 0) for _, _, count in runs)
             if not self._budget.take(size):

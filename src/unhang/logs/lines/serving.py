@@ -1,9 +1,9 @@
 """Does a serving engine stand still? Told by the reports that it prints every few seconds.
 
-vLLM, SGLang and others print their rates beside the number of their requests. Rates of zero while
+vLLM, SGLang and others print their rates next to the number of their requests. Rates of zero while
 requests are there, in every report up to the last one, are an engine that makes no token; a queue
-that nobody reads is one as well. It refuses to see a standstill in a single report, which may come
-while a first long prompt is read, or in an engine without requests.
+that no process reads is one as well. It refuses to see a standstill in a single report, which may
+come while a first long prompt is read, or in an engine without requests.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def _count(pattern: re.Pattern[bytes], line: bytes) -> int:
 
 
 def _stands(engine: bytes, reports: list[Standstill], data: bytes) -> bool:
-    """Whether it stands at the end: a queue that nobody reads says so once a minute."""
+    """Whether it stands at the end: a queue that no process reads says so once a minute."""
     if engine == _QUEUE:
         return not gets_on(data[reports[-1].end :])
     return len(reports) >= REPORTS

@@ -1,4 +1,4 @@
-"""What a log rule is. The TOML files beside this one hold the rules; rows.json is made of them."""
+"""What a log rule is. The TOML files next to this one hold the rules; rows.json is made of them."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ class LogRule:
         harmless: Jobs that end well print it too: alone it is no sign that anything went wrong.
         blames: Whom a cause names: who wrote it, the ranks in its field "ranks", or nobody.
         echoed: It is printed twice: without a rank, by a device, a daemon or an exception that
-            nobody caught, and by what knows the rank.
+            nothing caught, and by what knows the rank.
         rank_writes: Its field "rank" is the rank that writes the line, not one that it speaks of;
-            beside a field "nranks" it is a number in a communicator of so many.
+            next to a field "nranks" it is a number in a communicator of so many.
         below: What is read from the lines right below it.
         only: Name of the condition in `only.ONLY` that a match must meet as well.
         traits: What other rules may conclude from it.

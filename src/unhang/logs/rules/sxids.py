@@ -1,7 +1,7 @@
 """What the numbers of an NVSwitch's errors (SXid) say; sxids.toml has the rules of their lines.
 
-After the tables of NVIDIA's Fabric Manager user guide (non-fatal, fatal, always fatal, other);
-where the driver's own word and the table differ the driver is believed, but for two numbers that
+After the tables of NVIDIA's Fabric Manager user guide (non-fatal, fatal, always fatal, other).
+Where the driver's own word and the table differ the driver is believed, but for two numbers that
 it calls non-fatal and that stall a GPU's traffic. Numbers that are not here are told without a
 word.
 """

@@ -68,7 +68,7 @@ def hooked_by_torch(group: Foreign) -> frozenset[str]:
 def channel_of(group: Foreign) -> Channel:
     """The recorder's view of a group, made at its first call.
 
-    Keyed by identity with a weak reference beside it: no group is kept alive, and a new group at
+    Keyed by identity with a weak reference next to it: no group is kept alive, and a new group at
     an old address is noticed.
     """
     channel = CHANNELS.get(id(group))

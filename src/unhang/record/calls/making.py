@@ -35,7 +35,7 @@ class Making:
 
         Args:
             beat: Where it is noted, as a call.
-            frame: Of whoever calls that function.
+            frame: Of the code that calls that function.
             args: As torch's function gets them.
             kwargs: The same, by name.
         """

@@ -32,7 +32,7 @@ LOST: Final = re.compile(r"\b(peer|remote|connection|socket|abort)", re.IGNORECA
 class Recorder:
     """Makes entries and sees them end.
 
-    Beside a job the caches belong to others, and what is touched first costs up to a microsecond a
+    Next to a job the caches belong to others, and what is touched first costs up to a microsecond a
     function: so what every send passes is written out in few functions, here and in `wrap`.
 
     Attributes:

@@ -1,7 +1,7 @@
 """The ring of our own recorder: fixed size, in memory, filled by the threads that make the calls.
 
 An entry says of a call what torch's recorder would say, in Python objects as they come; turning
-them into torch's layout waits until somebody wants a dump.
+them into torch's layout waits until a caller wants a dump.
 """
 
 from __future__ import annotations
@@ -115,8 +115,8 @@ class RingEntry:
     """One call. Times are wall clock in ns, 0 where not known.
 
     `work` is torch's Work object, a weak reference to it, or None; `wait_ns` is when somebody
-    began to wait for it; `tag` is that of a send or receive; `abandoned` says that the program
-    let go of it without waiting, so that it blocks nobody; `on_host` that the end of a wait is the
+    began to wait for it; `tag` is that of a send or receive. `abandoned` says that the program
+    let go of it without waiting, so that it blocks no rank. `on_host` that the end of a wait is the
     end of the call; `future` is what somebody took from the Work instead of waiting.
     """
 
@@ -155,7 +155,7 @@ class RingEntry:
 
     @property
     def pending(self) -> bool:
-        """Whether the call is not known to have ended, and somebody may wait for it."""
+        """Whether the call is not known to have ended, and a program may wait for it."""
         return self.state in (SCHEDULED, STARTED) and not self.abandoned
 
     def abandon(self) -> None:

@@ -1,7 +1,7 @@
 """Which key of a store a process waits for, and which it has set last.
 
 Programs use torch's stores as locks and meeting points. Nothing of torch's records that, and no
-stack shows the key: ranks that wait for one that nobody sets stand in C++ for ever.
+stack shows the key: ranks that wait for one that nothing sets stand in C++ for ever.
 """
 
 from __future__ import annotations

@@ -357,7 +357,7 @@ def _begin(
         if (channel.backend or channel.by_device.get(args[0][0].device.type)) != "gloo":
             return None
         # Gloo moves memory of the host alone, and numbers these like all operations of the group,
-        # collectives from C++ included: `dumps.dumpfile` finds the number beside torch's entries.
+        # collectives from C++ included: `dumps.dumpfile` finds the number next to torch's entries.
         entry = recorder.begin_p2p(channel, method, args, frame, site)
         entry.on_host, entry.op_id = True, -1
     except Exception as error:  # noqa: BLE001 - an error of ours must not reach the job

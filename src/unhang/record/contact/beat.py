@@ -103,7 +103,7 @@ class Beat:
         """A call is about to be made by the code in `frame` (or by its callers).
 
         Args:
-            frame: Of whoever makes it.
+            frame: Of the code that makes it.
             op: What it is called.
             group: Name of its group.
             numel: Elements of its first tensor.

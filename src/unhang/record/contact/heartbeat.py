@@ -4,13 +4,13 @@ Here are its layout and `read_heartbeat`, for other processes; the module `beat`
 The layout has a version and never changes inside it.
 
 Layout, native byte order: 64-bit words 0 to 31 are `Word`; from word 32 on, `MAX_GROUPS` rows of
-`GROUP_WORDS` words (recorder, pg_id, last_enqueued, last_started, last_completed); behind them as
+`GROUP_WORDS` words (recorder, pg_id, last_enqueued, last_started, last_completed). Behind them as
 many names of `NAME_BYTES`, a group's name and description with 0x1F between; from byte 4096 on,
 `SLOTS` slots of `SLOT_BYTES`: a 16-bit length and UTF-8 text, five fields with 0x1F between.
 Of the last six slots, two hold keys of stores, the one that the process waits for and the one that
 it set last (of no length where there is none; of the first the other fields tell of RPC: what it
 waits in, its own name, the workers instead of the key, its number of serving threads, and the
-function that it asked for); two take turns in holding what the program says that it does, and two
+function that it asked for). Two take turns in holding what the program says that it does, and two
 in holding where it was seen last. From byte `FILE_BYTES` on is the ring of last calls (`latest`).
 """
 
@@ -247,7 +247,7 @@ def parse_heartbeat(data: bytes, again: bytes = b"") -> Heartbeat | None:
 
     Args:
         data: They, from anywhere.
-        again: The same, read a moment later, of a file that may be written meanwhile.
+        again: The same, read a moment later, of a file that may be written in the meantime.
     """
     words = memoryview(data[:FILE_BYTES]).cast("q")
     if words[Word.MAGIC] != MAGIC or words[Word.VERSION] != VERSION:

@@ -46,7 +46,7 @@ def create_private_dir(path: Path) -> Path:
     """Make `path` with mode 0700, or check that what is there is ours alone.
 
     Raises:
-        RuntimeDirError: It is a link, somebody else's, open to others, or cannot be made.
+        RuntimeDirError: It is a link, another user's, open to others, or cannot be made.
     """
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -60,7 +60,7 @@ def create_private_dir(path: Path) -> Path:
 def private_dir(path: Path, *, exist_ok: bool = True) -> Path:
     """Make a directory, and those above it that are missing, with mode 0700 whatever the umask.
 
-    A directory that is there already keeps the mode that somebody gave it.
+    A directory that is there already keeps the mode that a user gave it.
 
     Raises:
         OSError: It cannot be made, or is there and must not be.

@@ -91,7 +91,7 @@ class TriggerThread:
 
     @property
     def signal_fd(self) -> int:
-        """A descriptor that takes the numbers of signals; -1 where nobody asked for one."""
+        """A descriptor that takes the numbers of signals; -1 where none was asked for."""
         return self._signal_write
 
     def later(self, job: Callable[[], None]) -> None:

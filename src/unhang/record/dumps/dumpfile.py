@@ -166,10 +166,10 @@ def _status(backend: str) -> dict[str, dict[str, int]]:
 def _beside(
     torch_entries: list[dict[str, Any]], ours: list[RingEntry], *, stacks: bool
 ) -> list[dict[str, object]]:
-    """Our entries beside torch's, placed by their times: both clocks are this host's wall clock.
+    """Our entries next to torch's, placed by their times: both clocks are this host's wall clock.
 
     Each gets `after_record_id`, the group's id in this dump, the sequence number of collectives as
-    of then, and its own among all operations of the group, which Gloo counts together; -1 where an
+    of then, and its own among all operations of the group, which Gloo counts together. -1 where an
     older one may be missing. To ask Gloo at each call would cost as much as all else that is noted.
     monitored_barrier takes two such numbers (seen on torch 2.13), though torch records none of
     them.

@@ -2,7 +2,7 @@
 
 `unhang run` sets one path for all attempts, since it cannot know how often the launcher will
 restart the job; torch overwrites what is there, and with it the evidence of the attempt before.
-The path is set anew in the process, before the first process group reads it. The user's own path
+The path is set again in the process, before the first process group reads it. The user's own path
 is left alone.
 """
 

@@ -7,9 +7,9 @@ MPI, UCC, any plugin), in a recorder for each name of a backend: it is asked by 
 come from torch itself and hold no globals; they are still read with an unpickler that refuses them.
 
 The recorder of NCCL's older class asks the device about every open call, which can block while
-another thread waits for that device, and its Python function keeps the GIL meanwhile: then the
-whole process stands, by our doing. So torch's worker server is asked, whose threads have no GIL,
-and Python's function only where there is no such server or handler. That of torch 2.2 is never
+another thread waits for that device, and its Python function keeps the GIL in the meantime: then
+the whole process stands, by our doing. So torch's worker server is asked, whose threads have no
+GIL, and Python's function only where there is no such server or handler. That of torch 2.2 is never
 called: it crashes the process once anything was sent, received or coalesced (seen on 2.2.2). A hook
 has no events of a device to ask about.
 """

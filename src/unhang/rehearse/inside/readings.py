@@ -1,7 +1,7 @@
 """Where a script reads what is not real: values that no call carried, and what a GPU would say.
 
-What it decides by them may differ in the job, so each such line is told once. It refuses to follow
-values: after the first that was not carried, every value that is read may come of it.
+What it decides by them may differ in the job, so each such line is reported once. It refuses to
+follow values: after the first that was not carried, every value that is read may come of it.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 torch names a group by how many its rank has made, and finds partners by that name. Where some ranks
 make a group and others do not, one name stands for several groups: on Gloo, members of one were
-seen to meet members of the other; a rank may also wait in a group that its partners do not have.
+seen to meet members of the other. A rank may also wait in a group that its partners do not have.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What stands beside a verdict, in words: whose it is, the code there, and what was before."""
+"""What stands next to a verdict, in words: whose it is, the code there, and what was before."""
 
 from __future__ import annotations
 

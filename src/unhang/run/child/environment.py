@@ -295,7 +295,7 @@ def _older_names(
     """Keep the older names that we set from where they would only make torch complain.
 
     An armed process takes them back itself, which knows for sure what torch it has; so it is told
-    which of them are ours. Of others nothing tells but the torch beside the command.
+    which of them are ours. Of others nothing tells but the torch next to the command.
     """
     older = {each.older for each in SETTINGS}
     ours = [each.name for each in settings if each.name in older and not each.kept_as]

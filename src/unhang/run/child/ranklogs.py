@@ -2,7 +2,7 @@
 
 Each launcher has its own variable for that, and none is overridden. Torchrun writes a file for
 each rank, which a full disk or a read-only directory would turn into a failure of the job: where
-there is no room it is not asked. The files are temporary, unless somebody asks for them: a job that
+there is no room it is not asked. The files are temporary, unless the user asks for them: a job that
 went well leaves none. This is on the path of every command, so nothing dear is imported.
 """
 

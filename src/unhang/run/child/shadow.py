@@ -1,8 +1,8 @@
-"""A small process beside the supervisor: passes output on, and bears witness to signals.
+"""A small process next to the supervisor: passes output on, and bears witness to signals.
 
-It is forked before the command starts and lives as long as anybody holds a pipe that it pumps, so
-a command that leaves a daemon behind, or a supervisor that is killed, breaks no pipe. Being in the
-same process group, it gets the signals that are sent to the whole group and tells the
+It is forked before the command starts and lives as long as any process holds a pipe that it pumps,
+so a command that leaves a daemon behind, or a supervisor that is killed, breaks no pipe. Being in
+the same process group, it gets the signals that are sent to the whole group and tells the
 supervisor: those have reached the command already and must not be passed on a second time.
 It imports nothing but what is loaded before the fork and does not know what flows through it.
 """
@@ -25,7 +25,7 @@ PASSED_ON = frozenset({
     signal.SIGALRM, signal.SIGVTALRM, signal.SIGXCPU, signal.SIGIO, signal.SIGPWR, signal.SIGWINCH,
     signal.SIGTSTP, signal.SIGCONT,
 })  # fmt: skip
-"""Signals that somebody may send to a wrapper and mean the command."""
+"""Signals that a user may send to a wrapper and mean the command."""
 
 _CHUNK = 1 << 16
 _WITNESS_S, _DRAIN_S = 0.05, 2.0
@@ -85,7 +85,7 @@ def start_shadow(streams: Sequence[Stream], folder: str) -> Shadow:
         streams: Those with `how` "pipe" or "terminal" are pumped.
         folder: Where their last bytes are kept.
 
-    All signals that somebody may send must be blocked by the caller.
+    All signals that a user may send must be blocked by the caller.
     """
     orders_read, orders = os.pipe()
     answers, answers_write = os.pipe()
@@ -201,7 +201,7 @@ def _drain(open_pumps: dict[int, _Pump], forget: Callable[[int], None]) -> None:
 
 
 def _pass_on(pump: _Pump) -> bool:
-    """Copy one chunk; False at the end, or where nobody reads the target any more."""
+    """Copy one chunk; False at the end, or where no process reads the target any more."""
     try:
         data = os.read(pump.source, _CHUNK)
     except OSError:  # EIO: the last writer of a terminal is gone

@@ -40,7 +40,7 @@ _NO_ROOM = frozenset({errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM})
 
 
 class NoRoomError(OSError):
-    """Limits on descriptors, processes or memory leave no room for us beside the command."""
+    """Limits on descriptors, processes or memory leave no room for us next to the command."""
 
 
 class NotFoundError(UnhangError):
@@ -56,7 +56,7 @@ class NotExecutableError(UnhangError):
 
 
 class Companion(Protocol):
-    """What runs beside the command. Its methods may be called from any thread."""
+    """What runs next to the command. Its methods may be called from any thread."""
 
     def run(self, child: int) -> None:
         """Watch until `ended` was called and everything is written; runs in a thread."""
@@ -65,7 +65,7 @@ class Companion(Protocol):
         """The command is gone."""
 
     def hurry(self) -> None:
-        """Somebody is impatient: finish with what there is."""
+        """The user is impatient: finish with what there is."""
 
     def told_to_end(self) -> None:
         """The command gets a signal to end."""
@@ -93,7 +93,7 @@ def supervise(
     Raises:
         NotFoundError: There is no such command.
         NotExecutableError: It cannot be executed.
-        NoRoomError: We cannot stand beside it; it has not been started.
+        NoRoomError: We cannot stand next to it; it has not been started.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _WAITED)
     try:

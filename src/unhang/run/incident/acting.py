@@ -94,7 +94,7 @@ def why_spared(
 ) -> str:
     """Why the job is not ended or frozen; "" where it may be. No other place decides that.
 
-    Nothing is ended while any rank outside of a call, blamed or not, moves or may only pause; nor
+    Nothing is ended while any rank outside of a call, blamed or not, moves or may only pause. Nor
     where a call that ranks waited in is no longer in flight at the moment of acting; nor on
     evidence of which the verdict says that it is not enough to act on. docs/run.md has it.
 

@@ -69,7 +69,7 @@ class Collector:
         run: Names this node's files in it.
         incident: Name that all dumps of the incident carry.
         reason: As the recorder documents them ("hang", "peer-failed").
-        in_time: False once somebody is impatient: what is left is skipped.
+        in_time: False once the user is impatient: what is left is skipped.
         stacks: Look at the ranks from outside too.
         refused: Of whom there are no stacks, why, and what would help.
         paused_s, grace_s: As in `unhang.model.ProcessSample`.
@@ -125,7 +125,7 @@ class Collector:
         return [part_of(rank) for rank in self.ranks]
 
     def not_found(self) -> list[RankPart]:
-        """The same of ranks that the launcher has started here, and of which nothing is seen."""
+        """The same of ranks that the launcher has started here, and of whom nothing is seen."""
         here = {rank.member.rank for rank in self.ranks}
         found = (read_process(rank.member.pid) for rank in self._alive())
         told = (process.environ for process in found if process and process.environ)
@@ -321,13 +321,13 @@ class Collector:
                 rank.came["fatal signal"] = name
 
     def _note_progress(self) -> None:
-        """Ranks that have gone on meanwhile: then the job was late, and what was seen is over."""
+        """Ranks that have gone on since: then the job was late, and what was seen is over."""
         if self._roster is not None and self.reason == "hang":
             for rank in self._alive():
                 rank.compare(self._roster.heartbeat(rank.member))
 
     def _note_ended(self, samples: Iterable[ProcessSample]) -> None:
-        """Ranks that ended meanwhile: a launcher that is held leaves them as zombies."""
+        """Ranks that ended in the meantime: a launcher that is held leaves them as zombies."""
         last = {sample.pid: sample for sample in samples}
         for rank in self._alive():
             sample, member = last.get(rank.member.pid), rank.member

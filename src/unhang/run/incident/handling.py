@@ -72,7 +72,7 @@ class Context:
         folder: Private directory of the run, with `staging` and `logs` in it.
         named: The directory that the user wants for the case, or None.
         say: How to tell people something.
-        in_time: False once somebody is impatient.
+        in_time: False once the user is impatient.
         grace_s: For so long a rank may pause in its own code.
         since_s: When the command was begun, on the monotonic clock.
         company: The other supervisors of the job, as of now.
@@ -104,7 +104,7 @@ class What:
         kind: "hang", "rank-ended" or "slow".
         detail: One sentence.
         quiet_s: How long no call had finished.
-        still_s: For how long of that nobody had moved who may be waited for.
+        still_s: For how long of that no rank had moved who may be waited for.
         slow: The rank that keeps the others waiting, of a job that moves.
     """
 
@@ -211,7 +211,7 @@ class NodeIncident:
         return self.verdict
 
     def refine(self, done: Callable[[Verdict], None]) -> threading.Thread:
-        """Ask for the dumps' stacks and judge again, in a thread that nobody waits for."""
+        """Ask for the dumps' stacks and judge again, in a thread that no caller waits for."""
 
         def work() -> None:
             if self._collector is None or not self._collector.take_frames():

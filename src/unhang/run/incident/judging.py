@@ -24,7 +24,7 @@ def judge(case: Path, look: Sequence[str], in_time: Callable[[], bool]) -> Verdi
     Args:
         case: The case directory.
         look: Options for the text: `--width N`, `--color`, `--ascii`.
-        in_time: False once somebody is impatient: then it is given up.
+        in_time: False once the user is impatient: then it is given up.
     """
     command = python_command("unhang.run.incident.judge", str(case), *look)
     try:

@@ -125,7 +125,7 @@ def _command(text: str) -> Receiver:
     return Receiver("command", command=words)
 
 
-# ------------------------------------------------------------------ beside the watching
+# ------------------------------------------------------------------ next to the watching
 
 
 @dataclass(slots=True)

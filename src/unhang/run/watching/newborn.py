@@ -50,7 +50,7 @@ class Newborns:
     _next_s: float = 0.0
 
     def search(self, marks: Sequence[Mark], now_s: float) -> list[Newborn]:
-        """Those that are there now, without those that have come further meanwhile.
+        """Those that are there now, without those that have come further in the meantime.
 
         Args:
             marks: Of this run.

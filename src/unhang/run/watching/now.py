@@ -32,7 +32,7 @@ class RankNow:
         finished: Grows with every call that ends and every step.
         per_s: How fast it has grown of late; None on the first look.
         behind: How many fewer than the middle of all ranks; 0 for those that are not.
-        waiting: A call of it is pending; None where it cannot be told.
+        waiting: A call of it is pending; None where it is not known.
         where: Its last call and the line from which it was made; or where its code was seen last.
         quiet_s: Since the program's last sign of life, or since a look saw a call end that was
             made from C++; None where there was none.
@@ -153,7 +153,7 @@ class Looker:
     def _groups(
         self, job: str, own: list[tuple[Mark, Heartbeat | None]], now: float
     ) -> Iterator[GroupNow]:
-        """Groups that ranks count under one name; those without one cannot be told apart."""
+        """Groups that ranks count under one name; those without one cannot be distinguished."""
         counts: dict[tuple[str, str, str], dict[int, GroupBeat]] = {}
         for mark, beat in own:
             for each in beat.groups if beat and mark.rank is not None and alive(mark) else ():

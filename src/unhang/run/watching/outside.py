@@ -63,7 +63,7 @@ class Outsiders:
     _apart_s: float = SEARCH_S
 
     def search(self, marks: Iterable[Mark], now_s: float, *, anew: bool = False) -> list[Unarmed]:
-        """All that were found so far, dead or alive; those that were armed meanwhile are not.
+        """All that were found so far, dead or alive; those that were armed in the meantime are not.
 
         Args:
             marks: Of this job's processes.

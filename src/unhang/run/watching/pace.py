@@ -1,6 +1,6 @@
 """Which rank of a job that moves keeps the others waiting. Pure: calls and times come from outside.
 
-A collective that synchronises lets everybody go when the last rank arrives. What a rank needs from
+A collective that synchronises lets all ranks go when the last rank arrives. What a rank needs from
 there to its next arrival is its own time; the slow rank is the one whose own time is longer than
 the others', again and again. Own times are summed over blocks of 0.75 s or more, so that a step
 of many calls counts as a whole, and medians over blocks leave single long steps (a checkpoint, an
@@ -144,7 +144,7 @@ def _slow_rank(blocks: Sequence[_Block]) -> SlowRank | None:
 
 
 def _looks_slow(newest: Sequence[_Block], told: set[int]) -> bool:
-    """Whether a rank of which nothing was told yet was slow in these few blocks."""
+    """Whether a rank that was not reported yet was slow in these few blocks."""
     if not newest or len({frozenset(block.own_ns) for block in newest}) > 1:
         return False
     excess = {rank: _excess(newest, rank) for rank in newest[0].own_ns if rank not in told}

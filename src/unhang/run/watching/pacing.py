@@ -1,4 +1,4 @@
-"""Asks the ranks of this node for their newest calls, so that a slow one is seen meanwhile.
+"""Asks the ranks of this node for their newest calls, so that a slow one is seen in the meantime.
 
 Torch's worker server answers in a thread of C++ that needs no GIL, about 50 ms of CPU time for a
 full ring; the job's own threads do nothing for it. A thread of ours asks, so that the watch over

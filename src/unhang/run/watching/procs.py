@@ -24,7 +24,7 @@ _STATUS_WORD = 49
 
 
 def exit_status(pid: int) -> int | None:
-    """How a process ended, as shells say it, while nobody has waited for it yet; else None."""
+    """How a process ended, as shells say it, while no process has waited for it yet; else None."""
     words = stat_words(pid)
     if len(words) <= _STATUS_WORD or words[0] not in ("Z", "X"):
         return None
@@ -42,7 +42,7 @@ _INFO_BYTES, _EXIT_CODE_AT = 64, 60
 def reaped_status(descriptor: int) -> int | None:
     """How a process ended that somebody has waited for, from a pidfd that was opened before.
 
-    Linux 6.15 and later tell; None before that, and while nobody has waited for it.
+    Linux 6.15 and later tell; None before that, and while no process has waited for it.
     """
     info = bytearray(_INFO_BYTES)
     struct.pack_into("Q", info, 0, _INFO_EXIT)
@@ -125,7 +125,7 @@ def _pollers(pid: int) -> list[int]:
 
 
 def ray_tasks_s(pid: int, table: ProcessTable, ranks: Container[int]) -> float:
-    """CPU time of what Ray runs on this node beside a process and the other ranks; -1 for none.
+    """CPU time of what Ray runs on this node next to a process and the other ranks; -1 for none.
 
     Its workers name themselves after what they run (ray/_private/worker.py, setproctitle).
     """

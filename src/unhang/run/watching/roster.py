@@ -73,7 +73,8 @@ class Gone:
         clean: It ended on its own, without error, as far as anybody can tell.
         time_ns: When it began to end by its own word, or was seen to have ended.
         order: 0 for the first of the run to go.
-        memory_kill: What the kernel killed for memory meanwhile; None where nothing tells of any.
+        memory_kill: What the kernel killed for memory in the meantime; None where nothing tells of
+            any.
     """
 
     member: WatchedRank
@@ -125,7 +126,7 @@ class Roster:
         self._newborns = Newborns(self.job, self.run, self.child)
 
     def refresh(self) -> list[Gone]:
-        """Read the marks anew; returns the members that have gone since the last time.
+        """Read the marks again; returns the members that have gone since the last time.
 
         `statuses` tells how processes ended whose end somebody else has seen.
         """
@@ -209,7 +210,7 @@ class Roster:
         return ProgressLook(now, ranks, elsewhere=self._others_are_elsewhere())
 
     def _last_to_end(self) -> list[WatchedRank]:
-        """Who has left the job and is still there, when some have ended and nobody is inside."""
+        """Who has left the job and is still there, when some have ended and no rank is inside."""
         here, gone = self.of_attempt(self.attempt)
         return [member for member in here if gone and member.mark.phase in _LEFT]
 
@@ -282,7 +283,7 @@ class Roster:
         return alive, [gone for gone in self.gone if gone.member.mark.attempt == attempt]
 
     def note_end(self, pid: int) -> int | None:
-        """How a process has ended, as far as it can be told; kept for later."""
+        """How a process has ended, as far as it is known; kept for later."""
         status = self.statuses.get(pid)
         if status is None:
             status = exit_status(pid)

@@ -79,7 +79,7 @@ def _counted(message: bytes) -> Iterator[tuple[int, int]]:
 
 
 def _inodes(pid: int) -> Iterator[int]:
-    """The sockets that a process holds; none where it is gone or somebody else's."""
+    """The sockets that a process holds; none where it is gone or another user's."""
     try:
         held = list(Path(f"/proc/{pid}/fd").iterdir())
     except OSError:

@@ -49,7 +49,7 @@ class RankProgress:
         pid: What tells its process from others'; below 0 for one of another node.
         finished: A number that changes whenever one of its calls has finished.
         begun: A number that changes whenever it begins another call, or a step.
-        waiting: A call of it is pending; None where it cannot be told.
+        waiting: A call of it is pending; None where it is not known.
         busy: It, or a child of it, computed or read since the last look.
         coming: It has not begun to join its peers, who do: its work is awaited like a call.
         works: What it did was more than computing: it read, wrote, or came past many lines. A call
@@ -97,7 +97,8 @@ class Alarm:
         reason: One sentence for people.
         again: It has been raised before, and put off because ranks that were waited for moved, or
             may only have paused.
-        still_s: For how long of that nobody has moved who may be waited for, as far as it was seen.
+        still_s: For how long of that no rank has moved who may be waited for, as far as it was
+            seen.
     """
 
     quiet_s: float
@@ -181,7 +182,7 @@ class HangWatch:
 
     @property
     def still_s(self) -> float:
-        """For how long nobody had moved, at the newest look, who may be waited for.
+        """For how long no rank had moved, at the newest look, who may be waited for.
 
         Without `auto`, and before an alarm, that is as long as no call has finished.
         """
@@ -344,7 +345,7 @@ class HangWatch:
         return min(max(AUTO_LEAST_S, AUTO_FACTOR * self.longest_still_s), self.hang_after_s)
 
     def forget_ranks(self) -> None:
-        """The processes were replaced (a new attempt): the quiet begins anew, history stays."""
+        """The processes were replaced (a new attempt): the quiet begins again, history stays."""
         self._finished.clear()
         self._counted.clear()
         self._begun.clear()

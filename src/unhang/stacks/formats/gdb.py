@@ -2,7 +2,7 @@
 
 Native frames only; threads are numbered from the oldest. C++ names hold spaces and brackets, so a
 frame's name is what stands before the last balanced pair of brackets, which holds the arguments.
-Without headings (`bt` alone) each frame 0 begins a thread, of which nothing says that it is the
+Without headings (`bt` alone) each frame 0 begins a thread, about which nothing says that it is the
 main one unless its outermost frames do.
 """
 

@@ -63,7 +63,7 @@ def parse(text: str) -> list[ProcessSample]:
 
 
 def parse_frames(text: str) -> list[ProcessSample]:
-    """The one stack, of which nothing tells whose it is."""
+    """The one stack, about which nothing tells whose it is."""
     frames = [_frame(found) for line in text.splitlines() if (found := _FRAME.match(line))]
     return [ProcessSample(UNKNOWN_RANK, "", -1, (_thread(frames),), tool=TOOL)]
 

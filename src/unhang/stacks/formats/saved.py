@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class _Saved:
-    """What a file holds beside its schema."""
+    """What a file holds next to its schema."""
 
     frames: list[tuple[str, str, int]] = field(default_factory=list)
     stacks: list[list[int]] = field(default_factory=list)
