@@ -132,7 +132,7 @@ def test_the_same_was_there_before(tmp_path: Path) -> None:
 def test_a_job_that_comes_back_is_to_stop(tmp_path: Path) -> None:
     """The third incident of one job at one line, by the cases beside it."""
     report = never_joined()
-    decision = Decision("look-first", "away", "high", text="Inspect rank 2 first.")
+    decision = Decision("restart", "ended", "high", text="Restart the job.")
     report = replace(report, decision=decision)
     named = replace(report, incident=replace(report.incident, job_id="llama-70b"))
     for days in (3.0, 2.0):
