@@ -1,7 +1,7 @@
 """`unhang.breakpoint(rank=3)`: a debugger on one rank while the others wait.
 
 The others wait for a key in the job's store, not in a collective, so nothing is enqueued and no
-watchdog counts; the time-outs of all groups are raised meanwhile and put back after. Where the rank
+watchdog counts; the time-outs of all groups are raised for that time. Where the rank
 has no terminal (torchrun, srun took stdin) the debugger listens on the loopback and asks for a
 token. Standard library only and lazily torch: it is used inside jobs.
 """
