@@ -1,9 +1,9 @@
 """`unhang.breakpoint(rank=3)`: a debugger on one rank while the others wait.
 
 The others wait for a key in the job's store, not in a collective, so nothing is enqueued and no
-watchdog counts; the time-outs of all groups are raised in the meantime and put back after. Where
-the rank has no terminal (torchrun, srun took stdin) the debugger listens on the loopback and asks
-for a token. Standard library only and lazily torch: it is used inside jobs.
+watchdog counts; the time-outs of all groups are raised for that time. Where the rank
+has no terminal (torchrun, srun took stdin) the debugger listens on the loopback and asks for a
+token. Standard library only and lazily torch: it is used inside jobs.
 """
 
 from __future__ import annotations

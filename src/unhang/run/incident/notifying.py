@@ -492,7 +492,7 @@ def _run(command: Sequence[str], data: bytes, event: str, case: str) -> str:
 def main() -> int:
     """Send the message that comes on stdin to each of its targets."""
     order = json.loads(sys.stdin.buffer.read())
-    notice, place = _notice(order), Path(order["open"])
+    notice, place = _notice(order), Path(order.get("open", ""))
     before = _open_at(place)
     notice["incident"] = before.incident or notice["incident"]
     _keep_open(place, notice)
