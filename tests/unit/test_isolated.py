@@ -19,7 +19,8 @@ from unhang.run.incident.judging import judge
 
 SRC = Path(unhang.__file__).parent
 DUMPS = SRC.parents[1] / "examples" / "never-joined-armed" / "dumps"
-JOB_OF_THE_DEMO = ("cli/demo.py", "str(_JOB)")
+NOT_OF_OURS = (("cli/demo.py", "str(_JOB)"), ("integrations/pytest_plugin.py", "'-m'"))
+"""Programs of the user's: the demo's job, and pytest with the user's own tests."""
 
 
 def starts_python(path: Path) -> list[tuple[str, str]]:
@@ -37,7 +38,7 @@ def starts_python(path: Path) -> list[tuple[str, str]]:
 def is_safe(path: Path, first: str, second: str) -> bool:
     """Isolated; or a program that begins with what leaves the working directory out."""
     text = path.read_text()
-    if (str(path.relative_to(SRC)), first) == JOB_OF_THE_DEMO:
+    if (str(path.relative_to(SRC)), first) in NOT_OF_OURS:
         return True
     return first in ("'-I'", "*how") or (first == "'-c'" and f"{second} = STANDARD_FIRST" in text)
 

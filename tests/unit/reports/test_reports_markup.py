@@ -38,9 +38,14 @@ class Page(HTMLParser):
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Keep the tag and everything that could be fetched or run."""
+        """Keep the tag and everything that could be fetched or run; a place in the page is none."""
         self.tags.append(tag)
-        self.links += [key for key, _ in attrs if key in ("src", "href") or key.startswith("on")]
+        self.links += [
+            key
+            for key, value in attrs
+            if (key in ("src", "href") and not (value or "").startswith("#"))
+            or key.startswith("on")
+        ]
 
     def handle_data(self, data: str) -> None:
         """Keep the text."""

@@ -117,6 +117,8 @@ def _at_store(looks: Sequence[RankLook]) -> frozenset[int]:
 
 
 def _refused(lives: Lives, again: Sequence[RankLook]) -> tuple[int, ...]:
+    if not again:  # Most cases: the rules of messages need not be imported for them.
+        return ()
     said = lives.said
     messages = (*said.failures, *said.effects, *said.recognised)
     told = {rank for each in messages if _is_refusal(each.kind) for rank in each.group.ranks}
