@@ -100,6 +100,21 @@ def test_a_reproducer_hangs_as_the_case_did(tmp_path: Path) -> None:
     assert "# Hangs: torchrun --nproc-per-node 2 repro.py" in script.read_text()
 
 
+@pytest.mark.parametrize(("backend", "device", "code"), [("gloo", "cpu", 1), ("nccl", "cuda", 0)])
+def test_a_list_that_is_too_long_is_refused_where_torch_refuses_it(
+    tmp_path: Path, backend: str, device: str, code: int
+) -> None:
+    """ProcessGroupNCCL takes it, as torch 2.13 has shown before a stand-in for NCCL."""
+    script = tmp_path / "gathers.py"
+    script.write_text(
+        "import torch, torch.distributed as dist\n"
+        f"dist.init_process_group('{backend}')\n"
+        f"one = torch.zeros(4, device='{device}')\n"
+        "dist.all_gather([one.clone() for _ in range(3)], one)\n"
+    )
+    assert rehearse("--ranks", "2", "--", sys.executable, str(script))[0] == code
+
+
 TEST = """\
 import pytest
 import torch.distributed as dist

@@ -160,10 +160,15 @@ class RehearsedGroup(dist.ProcessGroup):  # type: ignore[misc] # torch is not ty
         how = {"root": opts.rootRank if opts else 0, "reduction": _reduction(opts)}
         return self._made("reduce", "reduce", tensors, tensors, sync=_sync(opts), **how)
 
+    def _refuse_lists(self, op: str, what: str, tensors: Foreign) -> None:
+        """As Gloo does; ProcessGroupNCCL of torch 2.13 takes lists of any length for these."""
+        if "nccl" not in self.backend:
+            refuse_counts(op, what, tensors, self.own_size)
+
     def allgather(self, outputs: Foreign, inputs: Foreign, opts: Foreign = None) -> RehearsedWork:
         """`dist.all_gather`."""
         for each in outputs:
-            refuse_counts("all_gather", "output", each, self.own_size)
+            self._refuse_lists("all_gather", "output", each)
         return self._made("all_gather", "all_gather", inputs, _flat(outputs), sync=_sync(opts))
 
     def all_gather_single(
@@ -189,7 +194,7 @@ class RehearsedGroup(dist.ProcessGroup):  # type: ignore[misc] # torch is not ty
     ) -> RehearsedWork:
         """`dist.reduce_scatter`."""
         for each in inputs:
-            refuse_counts("reduce_scatter", "input", each, self.own_size)
+            self._refuse_lists("reduce_scatter", "input", each)
         how = {"reduction": _reduction(opts), "sync": _sync(opts)}
         return self._made("reduce_scatter", "reduce_scatter", _flat(inputs), outputs, **how)
 
@@ -230,7 +235,7 @@ class RehearsedGroup(dist.ProcessGroup):  # type: ignore[misc] # torch is not ty
     def alltoall(self, outputs: Foreign, inputs: Foreign, opts: Foreign = None) -> RehearsedWork:
         """`dist.all_to_all`."""
         for what, tensors in (("input", inputs), ("output", outputs)):
-            refuse_counts("all_to_all", what, tensors, self.own_size)
+            self._refuse_lists("all_to_all", what, tensors)
         gives, takes = [t.numel() for t in inputs], [t.numel() for t in outputs]
         how = {"gives": gives, "takes": takes, "sync": _sync(opts)}
         return self._made("all_to_all", "all_to_all", inputs, outputs, **how)

@@ -1,7 +1,8 @@
 """What every backend refuses: calls whose tensors do not fit the group that they are for.
 
 torch's own process groups raise before anything travels. A rehearsal that let such a call pass
-would prove a script that fails on its first node. It refuses what NCCL and Gloo both do.
+would prove a script that fails on its first node. Each was seen to raise by Gloo, and by torch
+2.13's ProcessGroupNCCL with a stand-in for the library below it.
 """
 
 from __future__ import annotations
