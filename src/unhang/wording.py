@@ -15,6 +15,7 @@ from unhang.errors import UsageError
 
 __all__ = [
     "all_of",
+    "all_ranks",
     "count_of",
     "fold_ranks",
     "intervals",
@@ -153,6 +154,12 @@ def count_of(number: int, noun: str, plural: str = "") -> str:
 def all_of(number: int, noun: str) -> str:
     """Write all of a kind with the verb: "all 4 members are", "the only member is"."""
     return f"all {number:,} {noun}s are" if number != 1 else f"the only {noun} is"
+
+
+def all_ranks(number: int) -> str:
+    """Begin a sentence about all of them: "All 1,024 ranks", "Both ranks", "The only rank"."""
+    few = {1: "The only rank", 2: "Both ranks"}
+    return few.get(number, f"All {number:,} ranks")
 
 
 def printable(text: str, limit: int = 0) -> str:

@@ -20,7 +20,7 @@ from unhang.analysis.rules.told_apart import ASKED, ended_apart, told_apart, twi
 from unhang.analysis.sites import StackBook
 from unhang.analysis.sources.launchers import LauncherLook
 from unhang.analysis.sources.stacks import RankLook
-from unhang.wording import count_of, printable, rank_phrase
+from unhang.wording import all_ranks, count_of, printable, rank_phrase
 
 __all__ = ["before_groups"]
 
@@ -205,7 +205,7 @@ def _verdict_of_not_at_meeting(about: NotAtMeeting, claim: Claim) -> Words:
 def _verdict_of_half_made(about: HalfMade, claim: Claim) -> Words:  # noqa: ARG001
     have = "has" if len(about.inside) == 1 else "have"
     return Words(
-        f"All {about.size:,} ranks reached init_process_group; {rank_phrase(about.out)} "
+        f"{all_ranks(about.size)} reached init_process_group; {rank_phrase(about.out)} "
         f"returned from it, and {rank_phrase(about.inside)} {have} not.",
         ("All ranks are there; the connections of the group were not established.",),
         (

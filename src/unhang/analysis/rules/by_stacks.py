@@ -42,7 +42,7 @@ from unhang.analysis.sites import StackBook
 from unhang.analysis.sources.stacks import RankLook, at_site, looks_of_others
 from unhang.kinds import INSUFFICIENT_EVIDENCE, Kind, Trait
 from unhang.report import CallSide
-from unhang.wording import count_of, rank_phrase
+from unhang.wording import all_ranks, count_of, rank_phrase
 
 __all__ = ["HOST_PROGRAM_STUCK", "RULE", "claim_of"]
 
@@ -261,7 +261,7 @@ def _of_all(sides: Sides, unseen: tuple[str, ...]) -> Words:
         return Words(summary, unseen, (), (_AGAIN,))
     if shape is Shape.ALL_WAIT:
         return Words(
-            f"All {sides.seen:,} ranks wait in the same call, and nothing moves: {_places(who)}.",
+            f"{all_ranks(sides.seen)} wait in the same call, and nothing moves: {_places(who)}.",
             ("No rank was seen elsewhere, and no stack changed between two looks.",),
             (_LOOP, "One rank may have skipped an earlier call, and be one behind."),
             (_RECORD, _AGAIN),

@@ -24,13 +24,12 @@ from unhang.analysis.rules.telling import Words, adding_for, words_for
 from unhang.analysis.sources.logs import Counters
 from unhang.kinds import Kind, Trait
 from unhang.report import CallSide, GroupRef
-from unhang.wording import rank_phrase
+from unhang.wording import all_ranks, rank_phrase
 
 __all__ = ["RULE", "ranks_not_heard", "silent_among"]
 
 MOST_BEHIND = 8
 _MOST = 4
-_PAIR: Final = 2
 
 
 class Behind(Struct, frozen=True):
@@ -261,11 +260,10 @@ def _verdict_of_apart(about: Apart, claim: Claim) -> Words:
 @words_for(AllTimedOut)
 def _verdict_of_all_timed_out(about: AllTimedOut, claim: Claim) -> Words:
     n = len(claim.victims)
-    all_ranks = "The only rank" if n == 1 else "Both ranks" if n == _PAIR else f"All {n} ranks"
     were = "was" if n == 1 else "were"
     group = f"group {about.group}" if about.group.isdigit() else about.group or "the group"
     return Words(
-        f"{all_ranks} that timed out {were} in the same call #{claim.seq} "
+        f"{all_ranks(n)} that timed out {were} in the same call #{claim.seq} "
         f"({claim.op or ''}) of {group}: these lines blame no rank.",
         ("Sequence number, operation and sizes agree on all of them.",),
         (ranks_not_heard(claim.victims),),
