@@ -30,7 +30,7 @@ FORMS: Final = (
         ),
         re.IGNORECASE,
     ),
-    # hooks: whoever has the path may write there
+    # hooks: the path alone lets one write there
     (r"(?P<kept>/services/)(?P<value>T\w{4,20}/B\w{4,20}/\w{4,})", 0),
     (
         (

@@ -2,7 +2,7 @@
 
 Needs torch, nothing of unhang. Reads RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT and, as
 its argument, {"backend", "timeout", "start", "sizes", "pairs", "allocate"}. Prints one JSON object
-a line: where it is, so that whoever reads all ranks knows who stands where although no process
+a line: where it is, so that a reader of all ranks knows who stands where although no process
 answers.
 
 Before each step the ranks meet in the store, over TCP: a rank that does not come there is missing,

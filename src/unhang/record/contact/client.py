@@ -40,7 +40,7 @@ def ask(path: str, request: dict[str, Any], timeout_s: float) -> Iterator[dict[s
         timeout_s: For the whole conversation.
 
     Raises:
-        AskError: No process listens, somebody else does, or the answer is late or no answer.
+        AskError: No process listens, another one does, or the answer is late or no answer.
     """
     deadline = monotonic() + timeout_s
     with _connected(path, timeout_s) as connection:

@@ -13,7 +13,7 @@ else:
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != here]
     own = sys.modules.pop("sitecustomize")
     try:  # noqa: SIM105 - contextlib has no suppress in Python 2
-        os.remove(os.path.join(here, "sitecustomize.pyc"))  # Python 2 puts it beside its source
+        os.remove(os.path.join(here, "sitecustomize.pyc"))  # Python 2 puts it next to its source
     except OSError:
         pass
     try:  # noqa: SIM105 - as above
