@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from patience import wait_for
 from ports import free_port
-from run_jobs import PATIENCE_S, PROGRAM, TORCHRUN, UNHANG, environment
+from run_jobs import PATIENCE_S, PROGRAM, TORCHRUN, UNHANG, environment, moved_on
 
 from unhang.run.meeting.invitation import TOKEN
 
@@ -86,7 +86,7 @@ def test_a_supervisor_that_is_late_is_no_reason_to_end_the_job(tmp_path: Path) -
         wait_for(lambda: waiting.said("judging without it"), "that the other was not waited for")
         wait_for(lambda: waiting.said("the job is left alone"), "that it is spared")
         (tmp_path / "go-on").touch()
-        wait_for(lambda: waiting.said("the job moves on"), "that it moves on")
+        wait_for(lambda: moved_on(waiting.log.read_text()), "that it moves on")
         late.process.send_signal(signal.SIGCONT)
         assert [node.process.wait(PATIENCE_S) for node in (late, waiting)] == [0, 0]
         assert not late.said("ending the job")

@@ -14,7 +14,17 @@ from pathlib import Path
 
 import pytest
 from ports import free_port
-from run_jobs import PATIENCE_S, PROGRAM, UNHANG, Outcome, environment, kill, launch, lines_of
+from run_jobs import (
+    PATIENCE_S,
+    PROGRAM,
+    UNHANG,
+    Outcome,
+    environment,
+    kill,
+    launch,
+    lines_of,
+    moved_on,
+)
 
 from unhang.record.contact.client import AskError, ask, request_dump
 from unhang.record.contact.marks import read_marks
@@ -59,11 +69,6 @@ def launch_and_tell(
     return Outcome(code, log.read_text(), sorted((folder / "unhang-cases").glob("*")))
 
 
-def went_on(said: str) -> bool:
-    """Whether it was told; a job that ends before the next look has it in its amended verdict."""
-    return "the job moves on" in said or "gone on since" in said
-
-
 @pytest.mark.parametrize(
     "fault", ["evaluates", "saves", "trickles", "receives", "retries", "lists"]
 )
@@ -72,7 +77,7 @@ def test_a_rank_that_works_is_not_stuck(tmp_path: Path, fault: str) -> None:
     outcome = launch_and_tell(tmp_path, fault, "go-on")
     assert outcome.code == 0, outcome.said
     assert SPARED in outcome.said
-    assert went_on(outcome.said), outcome.said
+    assert moved_on(outcome.said), outcome.said
     cause = outcome.cause
     assert (cause["code"], cause["culprits"], cause["moving"]) == ("UH101", [0], [0])
     assert cause["confidence"] == "low"
@@ -103,7 +108,7 @@ def test_a_pause_ends_no_job(tmp_path: Path) -> None:
     """Who polls, or waits for another process, may go on; when it has, the report says so."""
     outcome = launch_and_tell(tmp_path, "polls", "go-on", "--grace", "600", spared=MAY_PAUSE)
     assert outcome.code == 0, outcome.said
-    assert went_on(outcome.said), outcome.said
+    assert moved_on(outcome.said), outcome.said
     told = (tmp_path / "notices").read_text().replace("}{", "}\n{").splitlines()
     first = next(notice for notice in map(json.loads, told) if notice["event"] == "verdict")
     assert (first["culprits"], first["confidence"], first["action"]) == ([0], "low", "look-first")
@@ -121,7 +126,7 @@ def test_all_but_one_that_pause_are_late_and_end_no_job(tmp_path: Path) -> None:
     outcome = launch_and_tell(tmp_path, "shares_a_cache", "go-on", "--grace", "600", spared=spared)
     assert outcome.code == 0, outcome.said
     assert "ending the job" not in outcome.said
-    assert went_on(outcome.said), outcome.said
+    assert moved_on(outcome.said), outcome.said
     cause = outcome.cause
     assert (cause["code"], cause["culprits"], cause["confidence"]) == ("UH101", [1, 2], "low")
     stands = {site["line"] for site in cause["sites"] if site["role"] == "culprit"}
@@ -134,7 +139,7 @@ def test_a_server_without_requests_is_idle(tmp_path: Path) -> None:
     outcome = launch_and_tell(tmp_path, "serves", "go-on", spared=spared)
     assert outcome.code == 0, outcome.said
     assert "ending the job" not in outcome.said
-    assert went_on(outcome.said), outcome.said
+    assert moved_on(outcome.said), outcome.said
     cause = outcome.cause
     assert (cause["code"], cause["culprits"], cause["confidence"]) == ("UH101", [0], "low")
     stands = {site["line"] for site in cause["sites"] if site["role"] == "culprit"}
@@ -172,7 +177,7 @@ def test_a_job_that_goes_on_while_it_is_looked_at_is_blamed_on_nobody_for_certai
     """Its dumps are of the pause, and the looks after them of what came then."""
     outcome = launch(tmp_path, "late", *kill())
     assert outcome.code == 0, outcome.said
-    assert went_on(outcome.said), outcome.said
+    assert moved_on(outcome.said), outcome.said
     cause, decision = outcome.cause, outcome.report["decision"]
     assert (cause["code"], cause["culprits"], cause["confidence"]) == ("UH101", [0], "low")
     assert "gone on since" in cause["summary"], outcome.said

@@ -114,3 +114,12 @@ def who(path: Path) -> dict[str, Any]:
 def state_of(pid: int) -> str:
     """The kernel's letter for a process."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def moved_on(said: str) -> bool:
+    """Whether the supervisor said that the job moves again.
+
+    It sees that at its next look, at the job's end where that comes first, or while it amends.
+    """
+    words = ("the job moves on", "the job moved on", "gone on since")
+    return any(text in said for text in words)
