@@ -96,6 +96,13 @@ def test_unfinished_calls_of_hosts_that_ran_ahead(name: str, tmp_path: Path) -> 
     assert "ahead" in report.summary
 
 
+def test_two_roots_show_in_unfinished_calls(tmp_path: Path) -> None:
+    """Members that have come out of the gather are left out; two are in it, each as its root."""
+    unfinished_only(DATA / "2.13.0" / "gather_roots-asked.tar.gz", tmp_path)
+    causes = diagnose(load(tmp_path)).causes
+    assert [(f.code, f.op, f.culprits) for f in causes] == [("UH204", "gather", ())]
+
+
 @pytest.mark.parametrize(
     "name", ["interleaved_moving-asked", "remote_error-asked", "remote_error-pipe"]
 )
