@@ -61,7 +61,7 @@ TUNED = {
 }
 """Numbers that say whether a job moves and when it is looked at, by the file that states them."""
 
-OF_THE_KERNEL = {"run/watching/procs.py", "run/watching/traffic.py"}
+OF_THE_KERNEL = {"activity/peers.py", "run/watching/procs.py", "run/watching/traffic.py"}
 """Whose numbers are those of Linux's interfaces: layouts, requests, flags."""
 
 TWICE = {
