@@ -18,7 +18,7 @@ from unhang.fixing.patterns.unevenness import joined
 from unhang.model import Frame
 from unhang.rehearse.commandline import RehearsedJob
 from unhang.rehearse.rehearsal import RehearsalWishes, rehearsed
-from unhang.report import Report
+from unhang.report import Report, Site
 from unhang.stacks.ownership import is_library
 from unhang.wording import printable
 
@@ -77,27 +77,34 @@ def proposed(job: RehearsedJob, wishes: RehearsalWishes, command: Sequence[str])
 def patches_for(report: Report) -> Iterator[Patch | str]:
     """Changes around the lines of a verdict, the surest first, and why others are not made."""
     seen = set()
-    for script, lines in _scripts(report):
+    for file, sites in _files(report).items():
+        script = _read(file)
         if isinstance(script, str):
             yield script
             continue
-        each_line = [pattern(script, line) for pattern in (hoisted, joined) for line in lines]
-        for found in chain(*each_line, reordered(script, lines), exchanged(script, lines)):
+        lines = [site.line for site in sites]
+        moved = (hoisted(script, line) for line in lines)
+        loops = (joined(script, site.line, _of_others(site, sites)) for site in sites)
+        for found in chain(*moved, *loops, reordered(script, lines), exchanged(script, lines)):
             text = found if isinstance(found, str) else found.text
             if text not in seen:
                 seen.add(text)
                 yield found
 
 
-def _scripts(report: Report) -> Iterator[tuple[Script | str, list[int]]]:
-    """The user's files of the first cause, with its lines; culprits' lines stand first."""
-    lines: dict[str, list[int]] = {}
+def _files(report: Report) -> dict[str, list[Site]]:
+    """The user's files of the first cause, with its places; culprits' places stand first."""
+    files: dict[str, list[Site]] = {}
     first = next(iter(report.causes), None)
     for site in sorted(first.sites if first else (), key=lambda site: site.role):
         if not is_library(Frame(site.function, site.file, site.line)):
-            lines.setdefault(site.file, []).append(site.line)
-    for file, numbers in lines.items():
-        yield _read(file), numbers
+            files.setdefault(site.file, []).append(site)
+    return files
+
+
+def _of_others(site: Site, sites: Sequence[Site]) -> list[int]:
+    """The lines of ranks that do not wait at a place."""
+    return [each.line for each in sites if not set(each.ranks) & set(site.ranks)]
 
 
 def _read(file: str) -> Script | str:

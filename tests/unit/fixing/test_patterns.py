@@ -134,9 +134,10 @@ WRAPS = "from torch.nn.parallel import DistributedDataParallel as DDP\nmodel = D
 def test_a_loop_of_uneven_batches_is_joined() -> None:
     """The innermost one that runs a backward pass of a model."""
     loop = "for x in loader:\n    model(x).sum().backward()\n\n    step()\n"
-    assert only(joined(script(WRAPS + loop), 5)) == (
+    assert only(joined(script(WRAPS + loop), 5, [9])) == (
         f"{WRAPS}with model.join():\n    for x in loader:\n"
         "        model(x).sum().backward()\n\n        step()\n"
     )
-    assert not list(joined(script(loop), 3))  # no model of DDP in it
-    assert not list(joined(script(WRAPS + loop.replace(".backward()", "")), 5))
+    assert not list(joined(script(loop), 3, []))  # no model of DDP in it
+    assert not list(joined(script(WRAPS + loop.replace(".backward()", "")), 5, []))
+    assert not list(joined(script(WRAPS + loop), 5, [7]))  # the other ranks are in it too

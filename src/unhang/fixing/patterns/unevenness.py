@@ -1,13 +1,15 @@
 """Batches that do not come out even between ranks: the loop runs under the model's `join()`.
 
 torch's Join lets ranks that are through shadow the calls of the others. Only a loop that calls a
-model of DistributedDataParallel, and runs its backward pass.
+model of DistributedDataParallel and runs its backward pass, in which some ranks wait while the
+others are behind it, or make no call at all any more. It would hide other faults: ranks that all
+are in the loop disagree about something else.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from unhang.fixing.patterns.script import Patch, Script, by_place
@@ -18,19 +20,27 @@ _PARALLEL: Final = "torch.nn.parallel"
 _NAME: Final = "DistributedDataParallel"
 
 
-def joined(script: Script, line: int) -> Iterator[Patch | str]:
-    """The script with the loop at a line joined, once for each model that it may call."""
+def joined(script: Script, line: int, others: Iterable[int]) -> Iterator[Patch | str]:
+    """The script with the loop at a line joined, once for each model that it may call.
+
+    Args:
+        script: It.
+        line: Where some ranks wait.
+        others: The lines of all other ranks.
+    """
     loops = [b.statement for b in script.blocks(line) if isinstance(b.statement, ast.For)]
     if not loops or not _wraps(script):
         return
     loop = loops[0]
+    first, last = by_place(loop)
+    if any(first <= other <= last for other in others):
+        return
     if not any(_is_backward(node) for node in ast.walk(loop)):
         return
     if loop.orelse:
         yield f"the loop at line {loop.lineno} has an `else`"
         return
     for model in _models(loop):
-        first, last = by_place(loop)
         indent = " " * loop.col_offset
         body = "".join(
             f"    {each}" if each.strip() else each for each in script.lines[first - 1 : last]
