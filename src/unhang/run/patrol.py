@@ -424,8 +424,13 @@ class Patrol:
             if self.last is incident:
                 self.guard.verdict = verdict
 
-        self._amending = threading.Thread(target=work, name="unhang-amend", daemon=True)
-        self._amending.start()
+        thread = threading.Thread(target=work, name="unhang-amend", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # no room for a thread: the watch waits for the verdict
+            work()
+        else:
+            self._amending = thread
 
     def _listen_to_others(self) -> None:
         """Another node has seen an incident: this node's evidence belongs to it too."""
