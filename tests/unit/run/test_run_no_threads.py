@@ -13,11 +13,11 @@ import pytest
 from unhang.casedir.manifest import NodePart, create_case
 from unhang.record import headroom
 from unhang.run import metrics
+from unhang.run.docket import Docket
 from unhang.run.incident.evidence import _at_once
 from unhang.run.incident.handling import NodeIncident, What
 from unhang.run.incident.verdict import Verdict
 from unhang.run.metrics import Meter
-from unhang.run.patrol import Patrol
 
 
 @pytest.fixture(autouse=True)
@@ -54,12 +54,13 @@ def test_a_job_that_moves_on_is_judged_anew_by_the_watch() -> None:
     """Without a thread it waits for the verdict, and has it."""
     verdict = Verdict("", "healthy")
     incident: Any = SimpleNamespace(amend=lambda **_: True, judge=lambda: verdict)
-    job: Any = SimpleNamespace(
-        company=SimpleNamespace(follows=False), _refining=None, _amending=None,
-        last=incident, guard=SimpleNamespace(verdict=None),
+    context = SimpleNamespace(company=lambda: SimpleNamespace(follows=False))
+    docket: Any = SimpleNamespace(
+        context=context, last=incident, _guard=SimpleNamespace(verdict=None),
+        _refining=None, _amending=None,
     )  # fmt: skip
-    Patrol._amend(job, incident)
-    assert (job.guard.verdict, job._amending) == (verdict, None)
+    Docket._amend(docket, incident, ended_well=True)
+    assert (docket._guard.verdict, docket._amending) == (verdict, None)
 
 
 def test_a_run_without_metrics_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
