@@ -67,7 +67,7 @@ LAUNCHER_ENDS_S = 40.0
 """Launchers end the other ranks of one that failed; torchrun gives them 30 s."""
 
 ALL_S = STACKS_S = 10.0
-"""So long a verdict that is made beside the job is waited for: before the job is ended, with the
+"""So long a verdict made while the job runs is waited for: before the job is ended, with the
 stacks of its calls; and after its end. So long other nodes have to look once more."""
 
 _TERMINATED = 128 + signal.SIGTERM
@@ -298,7 +298,7 @@ class Patrol:
     def _look_at_pace(self) -> None:
         """A rank that keeps the others waiting is reported once; the job goes on in the meantime.
 
-        Nobody is asked in a quiet: the answer costs CPU time, which would look like the rank's own.
+        No rank is asked in a lull: the answer costs CPU time, which would look like the rank's own.
         """
         marks = [member.mark for member in self.roster.members if not member.unarmed]
         slow = self.pacing.look(marks, time.monotonic())
@@ -320,7 +320,7 @@ class Patrol:
     def _after_end(self, event: Alarm | Resumed | None) -> Alarm | Resumed | None:
         """Keep back an alarm at a rank's end, until a launcher has had its time to end the job.
 
-        Where nobody ends it, what stands still then is an incident of its own: that of the end is
+        Where it is not ended, what stands still then is an incident of its own: that of the end is
         closed, and what was seen then tells nothing of who waits now.
         """
         if self.current is None or self.current.what.kind != "rank-ended":
@@ -412,7 +412,7 @@ class Patrol:
         self._close_current(text)
 
     def _amend(self, incident: NodeIncident, *, ended_well: bool = False) -> None:
-        """Judge anew, beside the job, what has turned out to be a pause."""
+        """Judge again, while the job runs, what has turned out to be a pause."""
         if self.company.follows or not incident.amend(ended_well=ended_well):
             return
         refining = self._refining
