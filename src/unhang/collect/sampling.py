@@ -98,7 +98,7 @@ def _asked(samples: Iterable[ProcessSample], number: int) -> Iterable[Target]:
 def _measured(
     targets: Sequence[Target], interval_s: float, sleep: Callable[[float], None]
 ) -> dict[int, Shortage]:
-    """What each process was short of between two looks, when nobody looks at it.
+    """What each process was short of between two looks, while it is not looked at.
 
     Looking takes time on cores, and in a container that of the ranks' own group.
     """
@@ -121,7 +121,7 @@ def sample_once(
     """One look at one process: its state first, then its stacks.
 
     Returns:
-        The sample, and why there are no stacks in it where somebody can do something about it.
+        The sample, and why it has no stacks, where a user can do something about it.
     """
     now = read_process(target.process.pid)
     if now is None or now.start_ticks != target.process.start_ticks:

@@ -176,7 +176,7 @@ class Patrol:
     def _look_at_pace(self) -> None:
         """A rank that keeps the others waiting is reported once; the job goes on in the meantime.
 
-        Nobody is asked in a quiet: the answer costs CPU time, which would look like the rank's own.
+        No rank is asked in a lull: the answer costs CPU time, which would look like the rank's own.
         """
         marks = [member.mark for member in self.roster.members if not member.unarmed]
         slow = self.pacing.look(marks, time.monotonic())
@@ -198,7 +198,7 @@ class Patrol:
     def _after_end(self, event: Alarm | Resumed | None) -> Alarm | Resumed | None:
         """Keep back an alarm at a rank's end, until a launcher has had its time to end the job.
 
-        Where nobody ends it, what stands still then is an incident of its own: that of the end is
+        Where it is not ended, what stands still then is an incident of its own: that of the end is
         closed, and what was seen then tells nothing of who waits now.
         """
         if self.docket.current is None or self.docket.current.what.kind != "rank-ended":

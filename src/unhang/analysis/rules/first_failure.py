@@ -73,7 +73,7 @@ class Finished(Observation, frozen=True, kw_only=True):
 
 
 def failures(said: Said) -> list[Claim]:
-    """All failures that logs tell of as reasons, of which one was the first; the earliest first."""
+    """All failures that logs report as reasons, one of them the first; the earliest first."""
     first = said.failures[0].group if said.failures else None
     later = (replace(each, earlier=first) for each in said.failures[1:])
     return [_claim(each) for each in (*said.failures[:1], *later)]
@@ -101,7 +101,7 @@ RULE: Final = Rule(observers=(Observer(sees=_all_finished, apart="dumps"),))
 
 
 def _of_anybody(failure: Failure) -> bool:
-    """Whether its line does not tell of which rank it is: it may be of one that left nothing."""
+    """Whether its line does not show its rank: it may be a rank that left nothing."""
     from unhang.logs.rules import rule_of
 
     rule = rule_of(failure.group.first.code)
@@ -157,7 +157,7 @@ def _subjects(event: LogEvent) -> tuple[Subject, ...]:
 
 
 def _own_site(failure: Failure) -> tuple[Site, ...]:
-    """Where it was raised: by who printed it, whoever else it names."""
+    """Where it was raised: by the rank that printed it, whichever others it names."""
     fields = failure.group.first.fields
     if "file" not in fields or not fields.get("line", "").isdigit():
         return ()
@@ -194,7 +194,7 @@ def besides(said: Said, joined: Sequence[Claim]) -> list[Claim]:
         joined: What is claimed already, the lead first.
     """
     if any(claim.kind.has(Trait.UNDECIDED) and claim.rests_on == "logs" for claim in joined):
-        return []  # all that is recognised is told with it
+        return []  # all that is recognised is reported with it
     lead = tuple(joined[:1]) if any(claim.is_cause for claim in joined) else ()
     told = _told_among(said.failures, joined)
     leads = told is not None and _tells(joined[0], told)

@@ -58,7 +58,7 @@ def asked(claims: Sequence[Claim], facts: CaseFacts, when: When) -> list[Claim]:
 
 
 def _joined(rule: Rule, found: list[Claim], told: list[Claim]) -> list[Claim]:
-    """What a weak rule finds comes before the rest; of what is told in any case, causes do."""
+    """What a weak rule finds comes before the rest; of what is always reported, causes do."""
     if rule.unless is Unless.NEVER:
         first = [claim for claim in found if claim.is_cause]
         return [*first, *told, *(claim for claim in found if not claim.is_cause)]

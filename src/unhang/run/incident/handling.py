@@ -140,7 +140,7 @@ class NodeIncident:
         self.case = self._make_case()
         if self.case is None:
             return False
-        if self.what.kind != "slow":  # a matter of this node: nobody need collect for it
+        if self.what.kind != "slow":  # a matter of this node: no other need collect for it
             self._announce()
         context = self.context
         self._collector = collector = Collector(
@@ -347,7 +347,7 @@ class NodeIncident:
         places.append((Path(tempfile.gettempdir()) / f"{CASES}-{os.geteuid()}", None))
         for place, name in places:
             try:
-                if place != root:  # in a directory that everybody writes to
+                if place != root:  # in a directory that all users write to
                     create_private_dir(place)
                 case = create_case(
                     place, self.context.job, self._began_ns / 1e9, named=name, run=self.context.run
@@ -441,7 +441,7 @@ class NodeIncident:
         """Dumps that processes of an attempt left by themselves, newest first.
 
         A dump of the attempt before tells nothing of this one. Torch's dumps from processes without
-        a recorder of ours do not say of which attempt they are: the first is taken for theirs.
+        a recorder of ours do not say which attempt is theirs: the first is taken for it.
         """
         staging = self.context.folder / "staging"
         ours, theirs = f"{safe_name(self.context.job)}-a{attempt}-", {f"a{attempt}"}
