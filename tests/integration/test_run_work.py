@@ -171,7 +171,7 @@ def test_a_pause_that_lasts_is_a_hang(tmp_path: Path) -> None:
         assert stands == lines_of("polls")
 
 
-def test_a_job_that_goes_on_while_it_is_looked_at_is_blamed_on_nobody_for_certain(
+def test_a_job_that_goes_on_while_it_is_looked_at_gets_low_confidence(
     tmp_path: Path,
 ) -> None:
     """Its dumps are of the pause, and the looks after them of what came then."""
@@ -275,7 +275,7 @@ def keep_asking(runtime: Path, rank: int, over: threading.Event) -> None:
                 list(ask(marks[0].socket, {"do": "stacks"}, PATIENCE_S))
 
 
-def test_dumps_that_somebody_asks_for_are_no_work_of_the_rank(tmp_path: Path) -> None:
+def test_dumps_on_demand_are_no_work_of_the_rank(tmp_path: Path) -> None:
     """Writing them takes CPU time in a thread of ours: the rank sleeps all the same."""
     over, runtime = threading.Event(), tmp_path / "runtime"
     asker = threading.Thread(target=keep_asking, args=(runtime, 1, over), daemon=True)

@@ -68,7 +68,7 @@ __all__ = ["diagnose"]
 
 
 _MOST_WHOLE = 1 << 14
-"""Ranks of which all calls are looked at, where there are windows only."""
+"""Ranks whose calls are all looked at, where there are windows only."""
 
 
 def diagnose(case: Case, *, slow: bool = False) -> Report:
@@ -214,7 +214,7 @@ def _beside_calls(claims: list[Claim], facts: CaseFacts) -> list[Claim]:
 
     Args:
         claims: From dumps; none where there are none.
-        facts: What was seen beside.
+        facts: What other sources show.
     """
     lives, book = facts.lives, facts.book
     early = before_groups(lives, book)

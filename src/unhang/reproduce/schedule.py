@@ -237,7 +237,7 @@ def _within_all_windows(moves: dict[int, tuple[Move, ...]]) -> dict[int, tuple[M
 
 
 def units_of(programs: Programs) -> tuple[list[Unit], set[Unit]]:
-    """All units in the order in which they were begun, and those of which a call did not end."""
+    """All units in the order in which they were begun, and those with a call that did not end."""
     first: dict[Unit, int] = {}
     opened: dict[Unit, bool] = defaultdict(bool)
     for moves in programs.moves.values():

@@ -35,6 +35,8 @@ class Why(Enum):
     NO_ROOM = auto()
     """Counters show calls in flight that have no entries in the dumps."""
     WAITS_UNEXPLAINED = auto()
+    RUNS_AHEAD = auto()
+    """Hosts made calls ahead, and their dumps leave out those that have ended."""
     SOME_SILENT = auto()
     SOME_OLD = auto()
     """Nothing tells what became of a rank whose dump is older than the others."""
@@ -123,8 +125,10 @@ def _undecided(situation: Situation) -> Undecided | None:
     ages = situation.ages
     weighed = (ages.young & ~ages.unpaced | ages.old | ages.unnoticed)[inside]
     if len(inside) and not (weighed | _behind_young(situation, inside)).all():
-        begun = situation.named(inside[weighed])
-        return Undecided(Why.WAITS_UNEXPLAINED, silent, situation.named(inside), begun)
+        ahead = bool(ages.queued[inside].all())
+        begun = () if ahead else situation.named(inside[weighed])
+        why = Why.RUNS_AHEAD if ahead else Why.WAITS_UNEXPLAINED
+        return Undecided(why, silent, situation.named(inside), begun)
     if len(inside):
         return _times_left_out(situation)
     if silent:

@@ -80,7 +80,7 @@ def claims_of(situation: Situation) -> list[Claim]:
         *(_of_cycle(situation, programs, root) for root in roots if root.kind == "cycle"),
         *(c for root in _absent(situation, roots) for c in _of_absent(situation, programs, root)),
     ]
-    if found:  # what is known to be wrong may hold whoever lost its newest calls, too
+    if found:  # what is known to be wrong may block a rank that lost its newest calls, too
         joined = [root for root in joined if not _may_be_queued(situation, root)]
     return [*found, *explain_joined(situation, joined)]
 
@@ -95,7 +95,7 @@ def _told(unlike: Iterable[PairMismatch], roots: Iterable[Root]) -> list[PairMis
 
 
 def _may_be_queued(situation: Situation, root: Root) -> bool:
-    """Whether a member of a call has a dump that was cut short, so that nobody sees its head."""
+    """Whether a member of a call has a dump that was cut short, so that its head is unknown."""
     call = root.waiting_calls[0]
     if call >= situation.heads.n_collective:
         return False

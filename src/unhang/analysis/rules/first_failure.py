@@ -59,7 +59,7 @@ class Finished(Observation, frozen=True, kw_only=True):
 
 
 def failures(said: Said) -> list[Claim]:
-    """All failures that logs tell of as reasons, of which one was the first; the earliest first."""
+    """All failures that logs report as reasons, one of them the first; the earliest first."""
     first = said.failures[0].group if said.failures else None
     later = (replace(each, earlier=first) for each in said.failures[1:])
     return [_claim(each) for each in (*said.failures[:1], *later)]
@@ -87,7 +87,7 @@ RULE: Final = Rule(observers=(Observer(sees=_all_finished, apart="dumps"),))
 
 
 def _of_anybody(failure: Failure) -> bool:
-    """Whether its line does not tell of which rank it is: it may be of one that left nothing."""
+    """Whether its line does not show its rank: it may be a rank that left nothing."""
     from unhang.logs.rules import rule_of
 
     rule = rule_of(failure.group.first.code)
@@ -143,7 +143,7 @@ def _subjects(event: LogEvent) -> tuple[Subject, ...]:
 
 
 def _own_site(failure: Failure) -> tuple[Site, ...]:
-    """Where it was raised: by who printed it, whoever else it names."""
+    """Where it was raised: by the rank that printed it, whichever others it names."""
     fields = failure.group.first.fields
     if "file" not in fields or not fields.get("line", "").isdigit():
         return ()

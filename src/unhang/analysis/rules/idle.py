@@ -60,7 +60,12 @@ _RECORD_EXCHANGES: Final = (
     "Start the job with unhang run, which records sends and receives on Gloo as well."
 )
 _TIMES: Final = "Reduce with all times, or collect the dumps: unhang reduce --times."
+_AGAIN: Final = "Dump again some seconds later, and compare: unhang dump."
 _UNDECIDED: Final = {
+    Why.RUNS_AHEAD: (
+        "the hosts of {old} made calls ahead of their devices, and their dumps leave out the calls "
+        "that have ended: the devices may be busy, or stuck."
+    ),
     Why.NO_DUMP: "there is no usable dump.",
     Why.NOTHING_RECORDED: "the dumps contain no call and no counter.",
     Why.NO_ROOM: (
@@ -109,6 +114,8 @@ def _verdict_of_undecided(about: Undecided, claim: Claim) -> Words:  # noqa: ARG
         return Words(summary, over, actions=(_RECORD_EXCHANGES, _STACKS))
     if about.why is Why.TIMES_LEFT_OUT:
         return Words(summary, actions=(_TIMES,))
+    if about.why is Why.RUNS_AHEAD:
+        return Words(summary, actions=(_AGAIN,))
     return Words(summary, (f"No usable dump of {silent}.",) if silent else ())
 
 

@@ -28,7 +28,7 @@ class LeftOrder(Struct, frozen=True):
         usual: The call.
         after: The call that it has always followed.
         times: How often.
-        depth: How many calls it has followed so, of which `after` is the last.
+        depth: How many calls it has followed so; `after` is the last of them.
         instead: What was called this time.
         later: It was called all the same, behind that.
         next_queued: It was not, but that of the next iteration is queued, in its usual place.

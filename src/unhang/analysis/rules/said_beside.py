@@ -42,7 +42,7 @@ def besides(said: Said, joined: Sequence[Claim]) -> list[Claim]:
         joined: What is claimed already, the lead first.
     """
     if any(claim.kind.has(Trait.UNDECIDED) and claim.rests_on == "logs" for claim in joined):
-        return []  # all that is recognised is told with it
+        return []  # all that is recognised is reported with it
     lead = tuple(joined[:1]) if any(claim.is_cause for claim in joined) else ()
     told = _told_among(said.failures, joined)
     leads = told is not None and _tells(joined[0], told)

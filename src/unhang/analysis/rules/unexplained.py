@@ -1,6 +1,6 @@
 """Logs that tell of trouble and not why: what is there, and what lacks.
 
-Who waited is a witness: it is told for what, and who printed no such line.
+Ranks that waited are witnesses: the report says for what, and which rank printed no such line.
 """
 
 from __future__ import annotations

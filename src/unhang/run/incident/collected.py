@@ -1,4 +1,4 @@
-"""One rank of an incident: what came of it, what it was told, what it left behind."""
+"""One rank of an incident: what came of it, what it was given, what it left behind."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Collected:
 
 
 def told_by(rank: Collected) -> dict[str, Any]:
-    """The fields of a sample that tell how far a rank has come, and what it was told."""
+    """The fields of a sample that tell how far a rank has come, and what it was given."""
     mark, beat = rank.member.mark, rank.beat
     told: dict[str, Any] = {
         "phase": mark.phase,
