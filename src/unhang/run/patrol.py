@@ -19,6 +19,7 @@ from pathlib import Path
 from unhang.activity.thresholds import APART_S
 from unhang.casedir.manifest import Ending
 from unhang.collect.processes import read_processes
+from unhang.run.child.hearing import Hearing
 from unhang.run.child.speak import say, write_all
 from unhang.run.guard import Guard, Orders
 from unhang.run.incident.acting import Course, IncidentStage, pause_words, why_spared
@@ -91,6 +92,7 @@ class Patrol:
         self.last: NodeIncident | None = None
         self.incidents = 0
         self.tree = JobTree(child)
+        self.hearing = Hearing(orders.streams, f"{orders.folder}/logs")
         self._told_of: set[int] = set()
         self._ended: int | None = None
         self._seen_then, self._began_incident_s = 0, 0.0
@@ -150,6 +152,7 @@ class Patrol:
                 self.watch.forget_ranks()
                 self.course = Course()
             self._look_at_progress()
+            self._listen_to_log()
             self._notice_election()
             self._listen_to_others()
             self._obey()
@@ -294,6 +297,17 @@ class Patrol:
         if not tell:
             self.watch.told_of_hang()
         self._act(incident)
+
+    def _listen_to_log(self) -> None:
+        """A line that says that something stands still: the stacks are taken, nothing is ended.
+
+        What it stands for is an alarm's to decide: an engine may compile for minutes.
+        """
+        line = self.hearing.news()
+        if line and self.roster.members and self.current is None and not self._obeying():
+            what = What("line", f"the log says {printable(line)!r}", still_s=self.watch.still_s)
+            self._conclude(self._begin(what))
+            self._close_current("a line of the log was looked into")
 
     def _look_at_pace(self) -> None:
         """A rank that keeps the others waiting is reported once; the job goes on in the meantime.
