@@ -29,10 +29,15 @@ _INSTALL = "Install a sampler: pip install 'unhang[stacks]' (py-spy, pystack)."
 
 @dataclass(frozen=True, slots=True)
 class Looks:
-    """What looking showed: samples in order of rank and time, and notes with what to do."""
+    """What looking showed: samples in order of rank and time, and notes with what to do.
+
+    Attributes:
+        hints: What to do alone, note by note: a sample's `error` says why.
+    """
 
     samples: tuple[ProcessSample, ...]
     notes: tuple[Note, ...] = ()
+    hints: tuple[str, ...] = ()
 
 
 def sample_processes(
@@ -79,7 +84,7 @@ def sample_processes(
                 if why:
                     refusals.setdefault(why, []).append(target.process.pid)
     ordered = sorted(samples, key=lambda s: (s.rank < 0, s.rank, s.parent_rank, s.pid, s.sample))
-    return Looks(tuple(ordered), tuple(_notes(refusals)))
+    return Looks(tuple(ordered), tuple(_notes(refusals)), tuple(why.hint for why in refusals))
 
 
 def _measured(
