@@ -317,7 +317,8 @@ class ProcessSample(ProcessState):
 
     Attributes:
         rank: Global rank, or UNKNOWN_RANK for helpers and where nothing tells.
-        role: "rank", "launcher", "data-loader", "helper" or "unknown".
+        role: "rank", "launcher", "data-loader", "helper", "engine", "server" (which a rank has
+            asked) or "unknown".
         sample: 0 for the first look, 1 for the second…
         time_ns: Wall clock of the look in ns; 0 where unknown.
         tool: What made it ("py-spy", "pystack", "faulthandler", "gdb", "unhang"…). "heartbeat" for
@@ -357,6 +358,9 @@ class ProcessSample(ProcessState):
             others; "" and 0 where it is none.
         asks, asks_in, asks_for: The workers that it waits for, in which call of RPC, and for which
             function to be run; "" where it waits for none, or nothing tells.
+        peer, peer_pid, peer_command: The other end of the connection in which its main thread
+            waits ("10.0.0.2:8000"), the process of its node that holds it, and what that runs;
+            "", 0 and "" where it waits in none, or nothing tells.
         went_on: In a hang: since the alarm a call of it has ended well, and it has begun another;
             or its job has ended well.
         paused_s: In a hang: for how long no rank had moved that may be waited for, where that is no
@@ -404,6 +408,9 @@ class ProcessSample(ProcessState):
     asks: str = ""
     asks_in: str = ""
     asks_for: str = ""
+    peer: str = ""
+    peer_pid: int = 0
+    peer_command: str = ""
     went_on: bool = False
     paused_s: float = -1.0
     grace_s: float = 0.0

@@ -80,6 +80,7 @@ Reason: TypeAlias = Literal[
     "bad-node",
     "bad-node-unproven",
     "away",
+    "outside",
     "stopped",
     "ended",
     "transport",

@@ -131,6 +131,8 @@ _LOOK: Final[Mapping[str, Reason]] = {
 
 
 def _where_to_look(cause: Claim, lives: Lives) -> Reason:
+    if cause.links and {*cause.links} >= {*cause.culprits}:
+        return "outside"
     if any(look.meaning.kind == "stopped" for look in lives.looks_at(cause.culprits)):
         return "stopped"
     return _LOOK.get(cause.kind.family, "away")
@@ -178,6 +180,8 @@ def _hosts_of_failure(failure: Failure, lives: Lives) -> Iterator[str]:
 def _subjects(cause: Claim, action: Action, lives: Lives) -> Iterator[Subject]:
     if action == "restart-without":
         yield from (Subject("host", host, host=host) for host in _bad_hosts(cause, lives)[:_MOST])
+    elif asked := [each for w in cause.weighed for each in w.observation.asked]:
+        yield from asked[:_MOST]
     elif action != "restart":
         yield from _ranks(cause, lives)
 

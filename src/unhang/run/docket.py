@@ -155,8 +155,13 @@ class Docket:
             if self.last is incident:
                 self._guard.verdict = verdict
 
-        self._amending = threading.Thread(target=work, name="unhang-amend", daemon=True)
-        self._amending.start()
+        thread = threading.Thread(target=work, name="unhang-amend", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # no room for a thread: the watch waits for the verdict
+            work()
+        else:
+            self._amending = thread
 
     def close(self, text: str, code: int | None = None) -> None:
         """The one that is open is over; `text` says how.

@@ -48,6 +48,8 @@ class Why(Enum):
     NO_ROOM = auto()
     """Counters show calls in flight that have no entries in the dumps."""
     WAITS_UNEXPLAINED = auto()
+    RUNS_AHEAD = auto()
+    """Hosts made calls ahead, and their dumps leave out those that have ended."""
     SOME_SILENT = auto()
     SOME_OLD = auto()
     """Nothing tells what became of a rank whose dump is older than the others."""
@@ -134,8 +136,10 @@ def _undecided(situation: Situation) -> Undecided | None:
     ages = situation.ages
     weighed = (ages.young & ~ages.unpaced | ages.old | ages.unnoticed)[inside]
     if len(inside) and not (weighed | _behind_young(situation, inside)).all():
-        begun = situation.named(inside[weighed])
-        return Undecided(Why.WAITS_UNEXPLAINED, silent, situation.named(inside), begun)
+        ahead = bool(ages.queued[inside].all())
+        begun = () if ahead else situation.named(inside[weighed])
+        why = Why.RUNS_AHEAD if ahead else Why.WAITS_UNEXPLAINED
+        return Undecided(why, silent, situation.named(inside), begun)
     if len(inside):
         return _times_left_out(situation)
     if silent:
@@ -232,7 +236,12 @@ _RECORD_EXCHANGES: Final = (
     "Start the job with unhang run, which records sends and receives on Gloo as well."
 )
 _TIMES: Final = "Reduce with all times, or collect the dumps: unhang reduce --times."
+_AGAIN: Final = "Dump again some seconds later, and compare: unhang dump."
 _UNDECIDED: Final = {
+    Why.RUNS_AHEAD: (
+        "the hosts of {old} made calls ahead of their devices, and their dumps leave out the calls "
+        "that have ended: the devices may be busy, or stuck."
+    ),
     Why.NO_DUMP: "there is no usable dump.",
     Why.NOTHING_RECORDED: "the dumps contain no call and no counter.",
     Why.NO_ROOM: (
@@ -281,6 +290,8 @@ def _verdict_of_undecided(about: Undecided, claim: Claim) -> Words:  # noqa: ARG
         return Words(summary, over, actions=(_RECORD_EXCHANGES, _STACKS))
     if about.why is Why.TIMES_LEFT_OUT:
         return Words(summary, actions=(_TIMES,))
+    if about.why is Why.RUNS_AHEAD:
+        return Words(summary, actions=(_AGAIN,))
     return Words(summary, (f"No usable dump of {silent}.",) if silent else ())
 
 

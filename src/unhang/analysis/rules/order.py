@@ -38,6 +38,7 @@ from unhang.analysis.rules import (
     starved,
     unexplained,
     unranked,
+    waits_outside,
     watchdog_counters,
 )
 from unhang.analysis.rules.last_traced_call import sites_heard
@@ -115,6 +116,7 @@ RULES: Final = (
     known_fault.RULE,
     sizes_apart.RULE,
     idle_by_design.RULE,
+    waits_outside.RULE,
 )  # fmt: skip
 """In the order in which those of a step are asked."""
 

@@ -210,8 +210,11 @@ class NodeIncident:
             self._write_part()
         return self.verdict
 
-    def refine(self, done: Callable[[Verdict], None]) -> threading.Thread:
-        """Ask for the dumps' stacks and judge again, in a thread that no caller waits for."""
+    def refine(self, done: Callable[[Verdict], None]) -> threading.Thread | None:
+        """Ask for the dumps' stacks and judge again, in a thread that no caller waits for.
+
+        Where there is no room for one, the stacks are left out: ranks may let us wait for them.
+        """
 
         def work() -> None:
             if self._collector is None or not self._collector.take_frames():
@@ -222,8 +225,18 @@ class NodeIncident:
                 done(self.judge())
 
         thread = threading.Thread(target=work, name="unhang-refine", daemon=True)
-        thread.start()
+        try:
+            thread.start()
+        except RuntimeError as error:
+            self._note(f"The stacks of the calls in the dumps were not asked for: {error}.")
+            return None
         return thread
+
+    def _note(self, text: str) -> None:
+        """Add to what the manifest says of this node."""
+        if self._part is not None:
+            self._part = replace(self._part, notes=[*self._part.notes, text])
+            self._write_part()
 
     def amend(self, *, ended_well: bool) -> bool:
         """The job goes on, or has ended well: add that to the evidence; False where it is none."""
