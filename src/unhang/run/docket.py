@@ -1,4 +1,4 @@
-"""The incidents of one run: the open one, the last, and the verdicts that are told of them.
+"""The incidents of one run: the open one, the last, and their verdicts.
 
 When one begins and ends, and what is done about it, the patrol decides.
 """
@@ -132,7 +132,7 @@ class Docket:
     # -------------------------------------------------------------- how it goes on
 
     def goes_on(self, text: str, *, ended_well: bool = False) -> None:
-        """What is open has turned out to be a pause: that is told, and judged anew.
+        """What is open has turned out to be a pause: that is reported, and judged again.
 
         Args:
             text: How it turned out.

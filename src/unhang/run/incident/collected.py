@@ -52,6 +52,8 @@ class Collected:
         before = self.beat
         if before is None or now is None or now.lost_ns != before.lost_ns:
             return
+        if before.tick_ns < before.last_ns:  # Its counters are older than its last call: that they
+            before, now = replace(before, groups=()), replace(now, groups=())  # catch up is no news
         ended = finished_calls(now) != finished_calls(before)
         self.went_on = ended and begun_calls(now) != begun_calls(before)
 

@@ -295,15 +295,20 @@ class Roster:
 
     def gone_now(self, member: WatchedRank) -> Gone:
         """A member that has just ended, before the next `refresh` counts it."""
-        fresh = (m for m in map(member_of, read_marks(self.job)) if m and _key(m) == _key(member))
-        return self._ended([next(fresh, member)])[0]
+        return self._ended([member])[0]
 
     def _ended(self, members: Iterable[WatchedRank]) -> list[Gone]:
         """How these have ended; of those that a signal may have killed, whether for memory."""
-        gone = [self._gone(member) for member in members]
+        gone = [self._gone(member) for member in self._with_last_marks([*members])]
         pids = [each.member.pid for each in gone if _may_be_killed(each)]
         kills = self._memory.kills_at_end(pids)
         return [_with_kill(each, kills.get(each.member.pid)) for each in gone]
+
+    def _with_last_marks(self, ended: Sequence[WatchedRank]) -> list[WatchedRank]:
+        """The same by what their marks say now: they may have joined and failed since a look."""
+        marks = read_marks(self.job) if ended else []
+        last = {_key(member): member for member in map(member_of, marks) if member}
+        return [last.get(_key(member), member) for member in ended]
 
     def _gone(self, member: WatchedRank) -> Gone:
         status = self.note_end(member.pid)
