@@ -18,8 +18,8 @@ from unhang.casedir.contents import contents_of
 from unhang.context.recalled import Past, facts_of, incidents_of, is_same_run
 from unhang.context.storms import stopped
 from unhang.context.tallies import history_of
-from unhang.incoming import fitting, value_of
-from unhang.regular import leading_out, open_regular
+from unhang.incoming import fitting, value_in
+from unhang.regular import leading_out
 from unhang.report import Before, Blamed, Excerpt, Finding, Identity, Report, Site, to_json
 from unhang.stacks.ownership import same_file
 
@@ -91,25 +91,16 @@ def _saved(case: Path) -> Iterator[_Excerpt]:
     outside = set(leading_out(folder, [""])) if folder.is_dir() else set()
     paths = [*folder.glob("source-*.json"), *folder.glob("*/source.json")]
     for path in sorted(each for each in paths if each not in outside)[:_MOST_FILES]:
-        for each in fitting([_read(path)], _Saved):
+        for each in fitting([value_in(path, _MOST_BYTES)], _Saved):
             for excerpt in fitting(each.excerpts, _Excerpt):
                 inside = 0 < excerpt.first <= excerpt.line < excerpt.first + len(excerpt.lines)
                 if inside and len(excerpt.lines) <= _MOST_LINES:
                     yield excerpt
 
 
-def _read(path: Path) -> object:
-    try:
-        with open_regular(path) as file:
-            data = file.read(_MOST_BYTES + 1)
-        return value_of(data) if len(data) <= _MOST_BYTES else None
-    except (OSError, ValueError):
-        return None
-
-
 def _told(path: Path, shape: type[T]) -> T | None:
     """What a file of a case says; None where it is not there or is something else."""
-    return next(iter(fitting([_read(path)], shape)), None)
+    return next(iter(fitting([value_in(path, _MOST_BYTES)], shape)), None)
 
 
 # ------------------------------------------------------------------ whose it is
@@ -207,6 +198,6 @@ def _earlier(case: Path, history: Sequence[Path], before_s: float) -> Iterator[P
         if time.monotonic() > deadline:
             return
         with suppress(ValueError, OSError):
-            past = facts_of(path, _read(path / "report.json"))
+            past = facts_of(path, value_in(path / "report.json", _MOST_BYTES))
             if past.time_s < before_s:
                 yield past
