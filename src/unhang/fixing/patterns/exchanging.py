@@ -1,6 +1,6 @@
 """Blocking sends and receives that wait for each other become one batch.
 
-Only a send and a receive that follow each other directly, of which neither reads what the other
+Only a send and a receive that follow each other directly, where neither reads what the other
 writes: a chain, in which what is sent comes of what was received, stays as it is.
 """
 
@@ -45,7 +45,7 @@ def exchanged(script: Script, lines: Sequence[int]) -> Iterator[Patch | str]:
 
 
 def _pair(script: Script, line: int) -> tuple[ast.stmt, ast.stmt] | None:
-    """The send and the receive of which one stands at a line, and that follow each other."""
+    """The send and the receive that follow each other, one of them at a given line."""
     blocks = script.blocks(line)
     if not blocks:
         return None
