@@ -359,8 +359,8 @@ class ProcessSample(ProcessState):
         asks, asks_in, asks_for: The workers that it waits for, in which call of RPC, and for which
             function to be run; "" where it waits for none, or nothing tells.
         peer, peer_pid, peer_command: The other end of the connection in which its main thread
-            waits ("10.0.0.2:8000"), the process of its node that holds it, and what that runs;
-            "", 0 and "" where it waits in none, or nothing tells.
+            waits ("10.0.0.2:8000"), the process of its node that holds it, and what that runs.
+            Where it waits in none, or nothing tells, "", 0 and "".
         went_on: In a hang: since the alarm a call of it has ended well, and it has begun another;
             or its job has ended well.
         paused_s: In a hang: for how long no rank had moved that may be waited for, where that is no

@@ -71,7 +71,9 @@ def _with_nodes(rows: Iterable[RankStatus], lives: Lives) -> Iterator[RankStatus
     for row in rows:
         unseen = row.detail in _UNSEEN and row.status == "unknown"
         detail = says.get(row.rank, row.detail) if unseen else row.detail
-        yield replace(row, host=row.host or lives.nodes.host_of.get(row.rank, ""), detail=detail)
+        host = row.host or lives.nodes.host_of.get(row.rank, "")
+        same = (host, detail) == (row.host, row.detail)
+        yield row if same else replace(row, host=host, detail=detail)
 
 
 def _by_calls(

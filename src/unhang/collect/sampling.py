@@ -31,10 +31,15 @@ _INSTALL = "Install a sampler: pip install 'unhang[stacks]' (py-spy, pystack)."
 
 @dataclass(frozen=True, slots=True)
 class Looks:
-    """What looking showed: samples in order of rank and time, and notes with what to do."""
+    """What looking showed: samples in order of rank and time, and notes with what to do.
+
+    Attributes:
+        hints: What to do alone, note by note: a sample's `error` says why.
+    """
 
     samples: tuple[ProcessSample, ...]
     notes: tuple[Note, ...] = ()
+    hints: tuple[str, ...] = ()
 
 
 def sample_processes(
@@ -83,7 +88,7 @@ def sample_processes(
             asked = [pool.submit(sample_once, each) for each in _asked(samples, number)]
             samples += [replace(j.result()[0], host=host, sample=number) for j in asked]
     ordered = sorted(samples, key=lambda s: (s.rank < 0, s.rank, s.parent_rank, s.pid, s.sample))
-    return Looks(tuple(ordered), tuple(_notes(refusals)))
+    return Looks(tuple(ordered), tuple(_notes(refusals)), tuple(why.hint for why in refusals))
 
 
 def _asked(samples: Iterable[ProcessSample], number: int) -> Iterable[Target]:

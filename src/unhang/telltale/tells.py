@@ -136,9 +136,10 @@ ASSIGNED: Final = (
         rf"\A(?P<kept>[ \t]{{0,40}}(?:{_WORDS})[ \t]{{1,8}})(?!(?:{_SAYS})\b)"
         r"(?P<value>\S+)(?=\s{0,8}\Z)"
     ),
-    # a line of a configuration: bind_pass = value
+    # a line of a configuration, as a file or behind a log's own words has it: bind_pass = value
     (
-        r"\A(?P<kept>[ \t>$+-]{0,40}[\w.\[\]\"'$-]{0,80}(?:pass|pw|pwd|psw|psk|authtok)[\"']?\]?"
+        r"(?:\A|(?<=[:\])>] ))"
+        r"(?P<kept>[ \t>$+-]{0,40}[\w.\[\]\"'$-]{0,80}(?:pass|pw|pwd|psw|psk|authtok)[\"']?\]?"
         r"[ \t]{0,20}[:=][ \t]{0,20}[\"']?)"
         rf"(?![\d.,]+[\"';]?\Z|/|(?:{_SAYS}|ok|done|true|false|yes)\b)"
         r"(?P<value>(?<=\")[^\"\n]+|(?<=')[^'\n]+|[^\s\"']{2,})(?=[\"']?;?\s{0,8}\Z)"

@@ -27,6 +27,7 @@ from unhang.analysis.matching.wait_graph import Edge
 from unhang.analysis.rules.call_mismatch import explain_disagreement
 from unhang.analysis.rules.device_behind import has_stopped_device
 from unhang.analysis.rules.inside_enqueue import explain_inside_enqueue
+from unhang.analysis.rules.left_order import explain_left_order
 from unhang.analysis.rules.membership_mismatch import Membership, explain_membership, memberships
 from unhang.analysis.rules.never_joined import explain_never_joined
 from unhang.analysis.rules.not_progressing import explain_joined
@@ -39,7 +40,7 @@ from unhang.analysis.rules.p2p_mismatch import (
 )
 from unhang.analysis.rules.p2p_unmatched import explain_unpaired
 from unhang.analysis.rules.silent_rank import explain_silent
-from unhang.analysis.rules.skipped_call import explain_divergence, explain_left_order
+from unhang.analysis.rules.skipped_call import explain_divergence
 from unhang.analysis.rules.wait_cycle import Circle, explain_cycle
 from unhang.analysis.situation import Situation
 from unhang.spans import distinct, without

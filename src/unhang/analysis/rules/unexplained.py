@@ -12,8 +12,8 @@ from typing import Final
 from msgspec import Struct
 
 from unhang.analysis.claims import Claim, Doubt
-from unhang.analysis.rules.first_failure import MAX_BESIDES, SHOWN, beside, quoted
 from unhang.analysis.rules.rule import Rule, Unless, When
+from unhang.analysis.rules.said_beside import MAX_BESIDES, SHOWN, beside, quoted
 from unhang.analysis.rules.telling import Words, words_for
 from unhang.analysis.rules.watchdog_counters import ranks_not_heard, silent_among
 from unhang.analysis.sources.logs import Message, Said

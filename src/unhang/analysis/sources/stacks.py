@@ -353,7 +353,7 @@ def _with_stack(looks: list[ProcessSample]) -> ProcessSample:
     A sampler that gets no stack under load takes nothing away from what was seen a moment before.
     """
     last = looks[-1]
-    if last.gone or last.exit_status is not None or last.state in _ENDED:
+    if len(looks) == 1 or last.gone or last.exit_status is not None or last.state in _ENDED:
         return last
     seen = [look for look in looks if look.tool != LAST_KNOWN and main_thread(look) is not None]
     if not seen or seen[-1] is last:

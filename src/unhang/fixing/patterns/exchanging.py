@@ -45,7 +45,7 @@ def exchanged(script: Script, lines: Sequence[int]) -> Iterator[Patch | str]:
 
 
 def _pair(script: Script, line: int) -> tuple[ast.stmt, ast.stmt] | None:
-    """The send and the receive that follow each other, one of them at a given line."""
+    """The send and the receive that follow each other, one of them at a line."""
     blocks = script.blocks(line)
     if not blocks:
         return None
