@@ -73,11 +73,11 @@ OF_THE_KERNEL = {"activity/peers.py", "run/watching/procs.py", "run/watching/tra
 """Whose numbers are those of Linux's interfaces: layouts, requests, flags."""
 
 TWICE = {
-    "calls": 2, "collectives": 2, "columns": 2, "completion": 2, "disagreement": 2,
+    "calls": 2, "collectives": 2, "columns": 2, "completion": 2,
     "gpu": 2, "judging": 3, "loading": 2, "logs": 3, "machine": 2,
     "main": 2, "naming": 2, "nodes": 2, "outside": 2, "programs": 2,
     "query": 2, "ranks": 4, "ras": 3, "ray": 3, "reading": 5, "recorders": 2, "reports": 2,
-    "sitecustomize": 2, "sites": 2, "stacks": 3, "streams": 2,
+    "sitecustomize": 2, "sites": 2, "stacks": 2, "streams": 2,
     "telling": 2,
 }  # fmt: skip
 """Module names that stand in more than one folder, with how many."""
