@@ -71,7 +71,7 @@ def fit(value: object, shape: type[T]) -> T:
 def fitting(values: object, shape: type[T]) -> list[T]:
     """Those items of a list that have a shape; none of what is no list.
 
-    Whoever asks compares the numbers, and tells.
+    The caller compares the numbers, and reports.
     """
     found = (_fit_or_none(value, shape) for value in (values if isinstance(values, list) else ()))
     return [value for value in found if value is not None]

@@ -2,7 +2,7 @@
 
 The kernel tells the system call and its descriptors (/proc/PID/syscall, fdinfo), the connection of
 each (/proc/PID/net/tcp), and who of this node holds its other end. Where it may not be read, where
-the call is about several connections, or about none, nothing is told.
+the call is about several connections, or about none, it names none.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _MOST_BYTES: Final = 4 << 20
 _MOST_PROCESSES: Final = 20_000
 _MOST_COMMAND: Final = 120
 _CONNECTED: Final = frozenset({"01", "02", "03", "04", "05", "08"})
-"""Established, connecting, and what becomes of a connection of which one side has gone."""
+"""Established, connecting, and the states of a connection that one side has left."""
 _LISTENS: Final = "0A"
 _ANYWHERE: Final = ("0.0.0.0", "[::]")  # noqa: S104 - compared with, not bound to
 

@@ -150,7 +150,7 @@ class Bearing(Enum):
 
     The value is the stance, the weight, the doubt that it raises and why it is so. The weight is in
     steps of confidence: down where it contradicts; the doubts that it outweighs where it supports.
-    Observations are told in the order of this table.
+    Observations stand in the order of this table.
     """
 
     STANDS = Stance.BESIDE, 0, None, "where a rank stands is not which calls it has made"

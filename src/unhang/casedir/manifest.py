@@ -197,7 +197,7 @@ def create_case(
 
 
 def not_found(ranks: Iterable[int], host: str = "") -> list[RankPart]:
-    """What a node says of ranks that it should have, and of which there is no process."""
+    """What a node says of ranks that it should have, and that have no process."""
     why = {"all": "no process of it was found on its node"}
     return [RankPart(rank, host, missing=why) for rank in ranks]
 
@@ -374,7 +374,7 @@ def _asked(parts: Sequence[NodePart], late: Sequence[LateRun], world: int) -> li
 
 
 def _silent_part(late: LateRun) -> AskedPart:
-    """A run of which nothing came: lost, where that is known, or late."""
+    """A run that sent nothing: lost, where that is known, or late."""
     if late.why:
         return AskedPart(late.host, "not-reached", [*late.ranks], why=late.why)
     return AskedPart(late.host, "late", [*late.ranks], why=f"waited {late.waited_s:.0f} s")

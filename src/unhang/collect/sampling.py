@@ -31,10 +31,15 @@ _INSTALL = "Install a sampler: pip install 'unhang[stacks]' (py-spy, pystack)."
 
 @dataclass(frozen=True, slots=True)
 class Looks:
-    """What looking showed: samples in order of rank and time, and notes with what to do."""
+    """What looking showed: samples in order of rank and time, and notes with what to do.
+
+    Attributes:
+        hints: What to do alone, note by note: a sample's `error` says why.
+    """
 
     samples: tuple[ProcessSample, ...]
     notes: tuple[Note, ...] = ()
+    hints: tuple[str, ...] = ()
 
 
 def sample_processes(
@@ -83,7 +88,7 @@ def sample_processes(
             asked = [pool.submit(sample_once, each) for each in _asked(samples, number)]
             samples += [replace(j.result()[0], host=host, sample=number) for j in asked]
     ordered = sorted(samples, key=lambda s: (s.rank < 0, s.rank, s.parent_rank, s.pid, s.sample))
-    return Looks(tuple(ordered), tuple(_notes(refusals)))
+    return Looks(tuple(ordered), tuple(_notes(refusals)), tuple(why.hint for why in refusals))
 
 
 def _asked(samples: Iterable[ProcessSample], number: int) -> Iterable[Target]:
@@ -98,7 +103,7 @@ def _asked(samples: Iterable[ProcessSample], number: int) -> Iterable[Target]:
 def _measured(
     targets: Sequence[Target], interval_s: float, sleep: Callable[[float], None]
 ) -> dict[int, Shortage]:
-    """What each process was short of between two looks, when nobody looks at it.
+    """What each process was short of between two looks, while it is not looked at.
 
     Looking takes time on cores, and in a container that of the ranks' own group.
     """
@@ -121,7 +126,7 @@ def sample_once(
     """One look at one process: its state first, then its stacks.
 
     Returns:
-        The sample, and why there are no stacks in it where somebody can do something about it.
+        The sample, and why it has no stacks, where a user can do something about it.
     """
     now = read_process(target.process.pid)
     if now is None or now.start_ticks != target.process.start_ticks:

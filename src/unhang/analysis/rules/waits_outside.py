@@ -1,7 +1,7 @@
 """Ranks that wait for an answer from outside the job: links of the chain, and not its end.
 
 The others wait for such a rank, and it waits for a server, or for tasks of Ray. What to look at is
-there. It is not blamed; it may still be the one that asked for what nobody answers.
+there. It is not blamed; it may still be the one that asked for what no server answers.
 """
 
 from __future__ import annotations

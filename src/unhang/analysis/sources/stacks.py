@@ -1,7 +1,7 @@
 """What the stacks of a case say about each rank: doing what, where, and whether it moved.
 
 Several looks at one process become one `RankLook`. Whether a rank waits for peers, could be waiting
-for them, or does something of its own is told by the kind of its stack's meaning; no rank is blamed
+for them, or does something of its own follows from its stack's meaning; no rank is blamed
 here.
 """
 
@@ -68,7 +68,7 @@ class RankLook(Struct, frozen=True):
     """One rank as its stacks show it.
 
     Attributes:
-        sample: The newest look at it, with all that it was told and did.
+        sample: The newest look at it, with all that it was given and did.
         meaning: What its main thread's stack means.
         moved: Whether its main thread stood elsewhere before; None where one look was taken.
         frames: Its main thread's stack in the last look, innermost first.
@@ -362,7 +362,7 @@ def _with_stack(looks: list[ProcessSample]) -> ProcessSample:
     A sampler that gets no stack under load takes nothing away from what was seen a moment before.
     """
     last = looks[-1]
-    if last.gone or last.exit_status is not None or last.state in _ENDED:
+    if len(looks) == 1 or last.gone or last.exit_status is not None or last.state in _ENDED:
         return last
     seen = [look for look in looks if look.tool != LAST_KNOWN and main_thread(look) is not None]
     if not seen or seen[-1] is last:

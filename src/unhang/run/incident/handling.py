@@ -150,10 +150,8 @@ class NodeIncident:
         self.case = self._make_case()
         if self.case is None:
             return False
-        if self.what.kind not in (
-            "slow",
-            "line",
-        ):  # a matter of this node: nobody need collect for it
+        # A matter of this node: no other need collect for it.
+        if self.what.kind not in ("slow", "line"):
             self._announce()
         context = self.context
         self._collector = collector = Collector(
@@ -225,8 +223,11 @@ class NodeIncident:
             self._write_part()
         return self.verdict
 
-    def refine(self, done: Callable[[Verdict], None]) -> threading.Thread:
-        """Ask for the dumps' stacks and judge again, in a thread that no caller waits for."""
+    def refine(self, done: Callable[[Verdict], None]) -> threading.Thread | None:
+        """Ask for the dumps' stacks and judge again, in a thread that no caller waits for.
+
+        Where there is no room for one, the stacks are left out: ranks may let us wait for them.
+        """
 
         def work() -> None:
             if self._collector is None or not self._collector.take_frames():
@@ -237,8 +238,18 @@ class NodeIncident:
                 done(self.judge())
 
         thread = threading.Thread(target=work, name="unhang-refine", daemon=True)
-        thread.start()
+        try:
+            thread.start()
+        except RuntimeError as error:
+            self._note(f"The stacks of the calls in the dumps were not asked for: {error}.")
+            return None
         return thread
+
+    def _note(self, text: str) -> None:
+        """Add to what the manifest says of this node."""
+        if self._part is not None:
+            self._part = replace(self._part, notes=[*self._part.notes, text])
+            self._write_part()
 
     def amend(self, *, ended_well: bool) -> bool:
         """The job goes on, or has ended well: add that to the evidence; False where it is none."""
@@ -349,7 +360,7 @@ class NodeIncident:
         places.append((Path(tempfile.gettempdir()) / f"{CASES}-{os.geteuid()}", None))
         for place, name in places:
             try:
-                if place != root:  # in a directory that everybody writes to
+                if place != root:  # in a directory that all users write to
                     create_private_dir(place)
                 case = create_case(
                     place, self.context.job, self._began_ns / 1e9, named=name, run=self.context.run
@@ -443,7 +454,7 @@ class NodeIncident:
         """Dumps that processes of an attempt left by themselves, newest first.
 
         A dump of the attempt before tells nothing of this one. Torch's dumps from processes without
-        a recorder of ours do not say of which attempt they are: the first is taken for theirs.
+        a recorder of ours do not say which attempt is theirs: the first is taken for it.
         """
         staging = self.context.folder / "staging"
         ours, theirs = f"{safe_name(self.context.job)}-a{attempt}-", {f"a{attempt}"}
