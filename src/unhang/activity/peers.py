@@ -64,7 +64,7 @@ class _Connection(NamedTuple):
 def peer_of(pid: int, proc: Path = PROC) -> Peer:
     """For whom the main thread of a process waits; empty where nothing tells, or several could be.
 
-    A process that it started itself is its own: for that no other one is to be looked at.
+    It itself, and what it has started, are its own: for these no other one is to be looked at.
     """
     with suppress(OSError, ValueError, struct.error, OverflowError):
         inodes = {inode for fd in _descriptors(proc / str(pid)) if (inode := _inode(proc, pid, fd))}
@@ -76,10 +76,10 @@ def peer_of(pid: int, proc: Path = PROC) -> Peer:
 
 
 def _told(mine: _Connection, table: Iterable[_Connection], pid: int, proc: Path) -> Peer:
-    holder = next(filter(None, (_holder(e.inode, pid, proc) for e in _others(mine, table))), 0)
+    holder = next(filter(None, (_holder(e.inode, proc) for e in _others(mine, table))), 0)
     if not holder:
         return Peer(mine.remote)
-    if _descends(holder, pid, proc):
+    if holder == pid or _descends(holder, pid, proc):
         return Peer()
     return Peer(mine.remote, holder, _command(proc / str(holder) / "cmdline"))
 
@@ -159,7 +159,7 @@ def _address(text: str) -> str:
     return f"[{socket.inet_ntop(socket.AF_INET6, raw)}]:{int(port, 16)}"
 
 
-def _holder(inode: str, but: int, proc: Path) -> int:
+def _holder(inode: str, proc: Path) -> int:
     """The process that holds a socket; 0 where none of ours does."""
     if inode == "0":
         return 0
@@ -167,7 +167,7 @@ def _holder(inode: str, but: int, proc: Path) -> int:
     names = [entry.name for entry in proc.iterdir() if entry.name.isdigit()]
     for name in names[:_MOST_PROCESSES]:
         with suppress(OSError):
-            if int(name) != but and any(_links(proc / name / "fd", wanted)):
+            if any(_links(proc / name / "fd", wanted)):
                 return int(name)
     return 0
 

@@ -67,12 +67,13 @@ def test_an_end_elsewhere_has_an_address_alone(proc: Path) -> None:
     process(proc, 10, RECEIVES, 71)
     connections(proc, 10, (OURS, "0200000A:1F40", "01", 71))
     assert peer_of(10, proc) == Peer("10.0.0.2:8000")
+    here = "0000000000000000FFFF00000100007F:9C40"
     mapped = "0000000000000000FFFF00000200000A:1F40"
-    (proc / "10/net/tcp6").write_text("head\n" + ROW.format(mapped, mapped, "01", 71))
+    (proc / "10/net/tcp6").write_text("head\n" + ROW.format(here, mapped, "01", 71))
     (proc / "10/net/tcp").unlink()
     assert peer_of(10, proc) == Peer("10.0.0.2:8000")
     own = "000000FD000000000000000002000000:1F40"
-    (proc / "10/net/tcp6").write_text("head\n" + ROW.format(own, own, "01", 71))
+    (proc / "10/net/tcp6").write_text("head\n" + ROW.format(here, own, "01", 71))
     assert peer_of(10, proc) == Peer("[fd00::2]:8000")
 
 
@@ -92,6 +93,13 @@ def test_what_a_process_started_itself_is_its_own(proc: Path) -> None:
     """Its workers are no server that others should look at."""
     process(proc, 10, RECEIVES, 71)
     process(proc, 20, "running", 72, ppid=10)
+    connections(proc, 10, (OURS, THEIRS, "01", 71), (THEIRS, OURS, "01", 72))
+    assert peer_of(10, proc) == Peer()
+
+
+def test_a_thread_of_the_process_itself_is_no_server_either(proc: Path) -> None:
+    """Both ends are its own."""
+    process(proc, 10, RECEIVES, 71, 72)
     connections(proc, 10, (OURS, THEIRS, "01", 71), (THEIRS, OURS, "01", 72))
     assert peer_of(10, proc) == Peer()
 

@@ -122,3 +122,12 @@ def test_of_several_only_those_that_ask_are_links() -> None:
     assert cause.culprits == (3,)
     assert 0 in cause.victims
     assert "Rank 0 waits for 127.0.0.1:8000 (process 900: python server.py 8000)." in cause.evidence
+
+
+def test_a_loader_that_reads_from_a_server_is_told_with_its_rank() -> None:
+    """Its own code may be as much the reason: the rank is named, and so is the server."""
+    loading = (SOCKET[0], Frame("Shards.__getitem__", "/home/user/data.py", 5))
+    fetch = Frame("fetch", f"{SITE}/torch/utils/data/_utils/fetch.py", 52)
+    report = verdict(sample(0, (*loading, fetch, MODULE), **ASKED))
+    assert report.culprits == (0,)
+    assert "for 127.0.0.1:8000 (process 900: python server.py 8000)" in report.summary

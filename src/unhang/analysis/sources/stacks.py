@@ -82,7 +82,8 @@ class RankLook(Struct, frozen=True):
         served: Threads in which it runs what other workers of RPC asked for.
         outside: For whose answer it waits, who is no rank and none of its own; None for no
             such process, or where no source shows it.
-        peer: The other end of its connection, where that is a rank of the job: "rank 2".
+        peer: The other end of its connection, where that is a rank of the job ("rank 2"), or it
+            waits for data or storage behind it; else "".
     """
 
     sample: ProcessSample
@@ -272,13 +273,21 @@ def looks_of(samples: Iterable[ProcessSample]) -> dict[int, RankLook]:
 
 
 def _with_peer(look: RankLook, ranks: Mapping[tuple[str, int], int]) -> RankLook:
-    """With whom it waits for: another rank by a connection of theirs, or who is outside."""
-    other = ranks.get((look.host, look.sample.peer_pid))
-    if look.gone or look.held or look.meaning.kind not in OUTSIDE_KINDS:
+    """With whom it waits for: another rank by a connection of theirs, or who is outside.
+
+    Where it waits for data or storage, its own code or node may be as much the reason as the server
+    behind that: who this is, is told, and the rank stays the one that others wait for.
+    """
+    sample = look.sample
+    other = ranks.get((look.host, sample.peer_pid))
+    if look.gone or look.held or look.waits or look.may_wait:
         return look
     if other is not None:
         return replace(look, peer=f"rank {other}")
-    return replace(look, outside=outside_of(look.sample, look.meaning))
+    outside = outside_of(sample, look.meaning)
+    if look.meaning.kind in OUTSIDE_KINDS:
+        return replace(look, outside=outside)
+    return replace(look, peer=outside.names if outside and outside.address else "")
 
 
 def _awaits_worker(look: RankLook, workers: Mapping[int, tuple[Frame, ...]]) -> bool:

@@ -63,12 +63,14 @@ _WORK = re.compile(
     | \bjob\b.{0,40}\bsucceeded\b | \bexit(?:ed)?\ (?:with\ )?(?:code|status)\ 0\b
     | \bsaved\ (?:the\ )?(?:model|checkpoint|state)
     | "(?!(?:GET|HEAD|OPTIONS)\ /(?:v1/models|metrics|ping|\w*(?:health|live|ready)\w*)\b)
+        (?!POST\ /(?:(?:update|init|reset|flush|close)_\w+|sleep|wake_up|pause|resume)\b)
         [A-Z]+\ /[^"\n]{0,400}"\ (?:200|204)\b
     """.replace(b"SOME", _SOME)
 )
 """Rates, losses, results, a good end, an answer: what no program prints that has just begun.
 
-A server whose engine is dead goes on to answer whether it is healthy, and which models it has.
+A server whose engine is dead goes on to answer whether it is healthy, and which models it has; what
+a trainer gives it (weights, a group) serves no request, and may be the last that it ever did.
 """
 
 
