@@ -80,8 +80,8 @@ class RankLook(Struct, frozen=True):
             innermost first, empty for none.
         wakes_s: Seconds until it stops sleeping; -1 where it does not sleep, or nothing tells.
         served: Threads in which it runs what other workers of RPC asked for.
-        outside: For whose answer it waits, who is no rank and none of its own; None for nobody
-            such, or where nothing tells.
+        outside: For whose answer it waits, who is no rank and none of its own; None for no
+            such process, or where no source shows it.
         peer: The other end of its connection, where that is a rank of the job: "rank 2".
     """
 

@@ -1,6 +1,6 @@
 """Blocking sends and receives that wait for each other become one batch.
 
-Only a send and a receive that follow each other directly, of which neither reads what the other
+Only a send and a receive that follow each other directly, where neither reads what the other
 writes: a chain, in which what is sent comes of what was received, stays as it is.
 """
 
