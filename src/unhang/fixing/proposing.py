@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -22,7 +21,7 @@ from unhang.report import Report, Site
 from unhang.stacks.ownership import is_library
 from unhang.wording import printable
 
-__all__ = ["Proposal", "difference", "patches_for", "proposed"]
+__all__ = ["Proposal", "base_of", "difference", "patches_for", "proposed"]
 
 _MOST_TRIES: Final = 4
 """Rehearsals of patched scripts: each takes as long as the first one."""
@@ -123,12 +122,17 @@ def _read(file: str) -> Script | str:
 
 
 def difference(patch: Patch) -> str:
-    """A unified diff that `git apply` and `patch -p1` take, from the working directory."""
-    path = Path(patch.path)
-    before = path.read_bytes().decode()
-    name = os.path.relpath(path)
+    """A unified diff that `git apply` and `patch -p1` take, in the directory `base_of` it."""
+    before = Path(patch.path).read_bytes().decode()
+    name = Path(patch.path).relative_to(base_of(patch)).as_posix()
     lines = difflib.unified_diff(_lines(before), _lines(patch.text), f"a/{name}", f"b/{name}")
     return "".join(each if each.endswith("\n") else f"{each}\n{_NO_END}" for each in lines)
+
+
+def base_of(patch: Patch) -> Path:
+    """The working directory, or the script's own where it lies outside of that."""
+    path, here = Path(patch.path), Path.cwd()
+    return here if path.is_relative_to(here) else path.parent
 
 
 _NO_END: Final = "\\ No newline at end of file\n"

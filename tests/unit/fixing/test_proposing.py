@@ -76,6 +76,20 @@ def test_a_change_is_shown_where_its_rehearsal_is_clean(
     assert script.read_text() == wanted
 
 
+def test_a_script_elsewhere_is_changed_in_its_own_directory(
+    script: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A diff that leads out of the working directory is refused by git."""
+    report = stuck(script, script.parent / "case")
+    stand_in(monkeypatch, report, replace(report, status="healthy", findings=()))
+    (script.parent / "other").mkdir()
+    monkeypatch.chdir(script.parent / "other")
+    main(["fix", "--ranks", "3", "--", "python", "../train.py"])
+    said = capsys.readouterr()
+    assert said.out.startswith("--- a/train.py\n+++ b/train.py\n")
+    assert f"Apply it in {script.parent}." in said.err
+
+
 def test_no_change_is_shown_where_a_fault_is_left(
     script: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from unhang.cli.shared.jobs import add_job_arguments, check_job_arguments, command_of
@@ -58,9 +59,13 @@ def _show(text: str) -> None:
 
 def _say(found: Proposal) -> None:
     """The verdict, and what came of it, on stderr: the diff alone is output."""
+    from unhang.fixing.proposing import base_of
+
     lines = [found.report.summary]
     if found.patch:
         lines += [f"proposed: {found.patch.why}", f"rehearsed with it: {found.proof}"]
+        if (base := base_of(found.patch)) != Path.cwd():
+            lines.append(f"Apply it in {base}.")
         lines.append("Check that the change means what you meant: a rehearsal checks calls alone.")
     else:
         lines += [f"no change is proposed: {reason}" for reason in found.reasons]
