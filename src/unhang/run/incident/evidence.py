@@ -448,5 +448,5 @@ def _status(rank: Collected) -> dict[str, Any] | str:
 
 
 def _words(error: OSError) -> str:
-    """An error without the path of a socket, which means nothing to anybody."""
+    """An error without the path of a socket, which means nothing to a reader."""
     return str(error).rpartition(": ")[2] or type(error).__name__

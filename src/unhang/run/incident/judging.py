@@ -1,7 +1,7 @@
 """Has a case judged by a process of its own (`judge.py`), isolated from the working directory.
 
-Reading dumps and reasoning need numpy and memory, neither of which the supervisor of somebody's
-job should hold; and if judging fails, the job must not notice.
+Reading dumps and reasoning need numpy and memory, and the supervisor of a user's
+job should hold neither; and if judging fails, the job must not notice.
 """
 
 from __future__ import annotations
