@@ -28,6 +28,18 @@ def test_made_parts_are_up_to_date() -> None:
     assert done.returncode == 0, f"run: python docs/refresh.py\n{done.stdout}{done.stderr}"
 
 
+def test_what_every_command_reads_and_sends_is_said() -> None:
+    """Each stands in the first column of the table, and each extra in that of the extras."""
+    page = (ROOT / "docs" / "install.md").read_text()
+    rows = "".join(line.split("|")[1] for line in page.splitlines() if line.startswith("|"))
+    told = {word for code in re.findall(r"`([^`]+)`", rows) for word in code.split()[:1]}
+    assert [entry.name for entry in COMMANDS if entry.name not in told] == []
+    project = (ROOT / "pyproject.toml").read_text()
+    (extras,) = re.findall(r"\[project.optional-dependencies\]\n(.*?)\n\[", project, re.DOTALL)
+    names = re.findall(r"^([a-z]+) = ", extras, re.MULTILINE)
+    assert [name for name in names if name not in told] == []
+
+
 @pytest.mark.parametrize("entry", COMMANDS, ids=lambda e: e.name)
 def test_every_command_is_documented_and_helps(
     entry: unhang.cli.main.CommandEntry, capsys: pytest.CaptureFixture[str]
