@@ -209,8 +209,11 @@ def test_the_alarm_comes_again_when_the_work_ends(tmp_path: Path) -> None:
     assert (last["code"], last["culprits"], last["confidence"]) == ("UH101", [0], "high")
 
 
-@pytest.mark.parametrize("fault", ["runs_out", "drops_out"])
-@pytest.mark.parametrize("torchrun", [False, True], ids=["fork", "torchrun"])
+@pytest.mark.parametrize(
+    ("fault", "torchrun"),
+    [("runs_out", False), ("drops_out", True)],
+    ids=["fork-runs_out", "torchrun-drops_out"],
+)
 def test_a_rank_that_leaves_early_is_named(tmp_path: Path, fault: str, *, torchrun: bool) -> None:
     """Exit code 0 while its peers are in calls; its last known line is shown."""
     outcome = launch(tmp_path, fault, torchrun=torchrun)
