@@ -91,6 +91,8 @@ class Group:
         members: Global ranks in group order: position is the group rank.
         inferred: True where members were inferred from who recorded calls on it.
         backend: "nccl", "gloo"…, or "" where nothing tells.
+        has_twin: Another backend has a group of this name and of some of these ranks, with numbers
+            of its own: torch makes one for each kind of device.
     """
 
     name: str
@@ -98,6 +100,7 @@ class Group:
     members: tuple[int, ...]
     inferred: bool = False
     backend: str = ""
+    has_twin: bool = False
 
     @property
     def size(self) -> int:
@@ -112,8 +115,10 @@ class Group:
         """
         name = short_name(self.name)
         if not self.description or self.description == "undefined":
-            return name or "?"
-        return f"{self.description} ({name})" if name else self.description
+            label = name or "?"
+        else:
+            label = f"{self.description} ({name})" if name else self.description
+        return f"{label} on {self.backend}" if self.has_twin and self.backend else label
 
 
 def short_name(name: str) -> str:

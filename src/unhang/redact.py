@@ -19,7 +19,7 @@ from typing import Any, Final, TypeVar, cast
 
 from unhang.case import Case, More
 from unhang.model import Note
-from unhang.report import Report
+from unhang.report import Report, Unlike
 from unhang.stacks.ownership import installed_at
 from unhang.telltale import (
     REMOVED,
@@ -331,8 +331,17 @@ class Redactor:
 
     def report(self, report: Report) -> Report:
         """Return the report without names, with a note that says what was replaced."""
-        clean = self.value(report)
+        known = tuple(map(self._unlike, report.differences))
+        clean = replace(self.value(report), differences=known)
         return replace(clean, notes=(*clean.notes, Note("info", "redaction", self.summary())))
+
+    def _unlike(self, found: Unlike) -> Unlike:
+        """Values of variables stay where they are known, as in an environment; so do arguments."""
+        as_key = "command" if found.name == "arguments" else found.name
+        above = "environment" if found.name.isupper() else ""
+        values = (self._redacted_item(above, as_key, side.value) for side in found.sides)
+        sides = zip(found.sides, values, strict=True)
+        return replace(found, sides=tuple(replace(side, value=value) for side, value in sides))
 
     def case(self, case: Case) -> Case:
         """Return the case without names: paths, hosts, log lines, commands, notes."""

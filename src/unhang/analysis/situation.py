@@ -64,7 +64,7 @@ class Situation(Struct, frozen=True, eq=False, dict=True):
     def group_ref(self, waiting_call: int) -> GroupRef:
         """Group of a waiting call as findings name it."""
         group = self.group(waiting_call)
-        return GroupRef(group.name, group.description, group.size)
+        return GroupRef.of(group)
 
     def row(self, waiting_call: int) -> int:
         """A row that stands for a waiting call: the head of its lowest rank."""
@@ -245,7 +245,7 @@ class Situation(Struct, frozen=True, eq=False, dict=True):
         return CallSide(
             ranks=tuple(ranks),
             role=role,
-            group=GroupRef(group.name, group.description, group.size),
+            group=GroupRef.of(group),
             seq=None if p2p or calls.seq[row] < 0 else int(calls.seq[row]),
             p2p_seq=int(calls.p2p_seq[row]) if p2p and calls.p2p_seq[row] >= 0 else None,
             op=case.names[int(calls.name[row])].op,

@@ -24,7 +24,7 @@ _ALL = 1 << 30
 LEAST_LATE_MS = 50
 """The darkest shade stands for so much at least (`HEAT.least` of the script): less is pale."""
 _NUMBER = re.compile(r"#(\d+)")
-_STATES = ("finished", "open", "failed", "missing", "unknown")
+_STATES = ("finished", "open", "failed", "missing", "unknown", "pending")
 """As the script numbers them."""
 
 

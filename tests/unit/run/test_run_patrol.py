@@ -225,5 +225,5 @@ def test_a_line_that_something_stands_is_looked_into_and_ends_nothing(tmp_path: 
     job._listen_to_log()
     job._listen_to_log()
     assert len(job.alarms) == 1
-    assert job.last is not None
-    assert (job.last.what.kind, job.current, job.ended_at) == ("line", None, 0.0)
+    assert job.docket.last is not None
+    assert (job.docket.last.what.kind, job.docket.current, job.ended_at) == ("line", None, 0.0)

@@ -224,7 +224,8 @@ def own_rows(programs: RankPrograms, head: int) -> Ints | None:
         return None
     rows = np.arange(max(dump.start, head - _MOST_ROWS), min(dump.stop, head + _MOST_ROWS))
     closing = evidence.names.closing[evidence.case.calls.name[rows]]
-    kept: Ints = rows[~closing | (rows == head)]
+    lone = ~(evidence.batches.ends(rows) | evidence.batches.p2p[rows])
+    kept: Ints = rows[~closing | lone | (rows == head)]
     return kept
 
 

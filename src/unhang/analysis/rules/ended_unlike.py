@@ -163,7 +163,7 @@ def _about(
             ended=times,
         ),
         culprits=tuple(sorted(r for ranks, _ in sides[1:] for r in ranks)) if blamed else (),
-        group=GroupRef(group.name, group.description, group.size),
+        group=GroupRef.of(group),
         seq=int(case.calls.seq[first]),
         op=said[0].op,
         calls=tuple(situation.side(ranks, rows[0], role) for (ranks, rows), role in shown),

@@ -135,7 +135,7 @@ def explain_divergence(
 def _group_of(situation: Situation, row: int) -> GroupRef:
     """The group of the call in question: what is waited in by now may be of another one."""
     group = situation.evidence.case.groups[int(situation.evidence.case.calls.group[row])]
-    return GroupRef(group.name, group.description, group.size)
+    return GroupRef.of(group)
 
 
 def call_at(situation: Situation, row: int, *, numbered: bool = True) -> CallAt:
