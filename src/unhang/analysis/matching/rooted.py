@@ -1,8 +1,8 @@
 """Who is the root of a gather or a scatter, by what each member has recorded: there must be one.
 
 torch records no roots, but the root of these two alone has a tensor for every member. Where several
-have, or nobody, members have named different roots. Who is wrong, their number does not tell, since
-all but the root look alike; that a member always had the other role in this call does.
+have, or no member, members have named different roots. Their number does not show who is wrong,
+since all but the root look alike; that a member always had the other role in this call does.
 """
 
 from __future__ import annotations

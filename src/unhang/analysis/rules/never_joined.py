@@ -51,7 +51,7 @@ class NeverJoined(Struct, frozen=True):
         call: Name of the call.
         waiting: Global ranks that are in it.
         last: Rank and the number of its last call in the group (-1: it shows none), of the first.
-        last_lines: Ranks of which the last call's line is known, and not where they stand.
+        last_lines: Ranks whose last call's line is known, and not where they stand.
         known: How it is known.
         making: They, where one may wait for another to make a group, which no dump would show.
         hiding: Those of them that may be in sends and receives, which their dumps leave out.
@@ -114,7 +114,7 @@ def _least_far(situation: Situation, root: Root) -> Sequence[int]:
 
 
 def _may_hide(situation: Situation, ranks: tuple[int, ...], call: int) -> bool:
-    """Whether some of these ranks may be in a batch of which their dumps show nothing."""
+    """Whether some of these ranks may be in a batch that their dumps do not show."""
     group = situation.evidence.group_of(int(situation.heads.channel[call]))
     inside = situation.heads.inside(call)[:_MOST_SHOWN].tolist()
     few = ranks[:_MOST_SHOWN]

@@ -1,6 +1,6 @@
 """Whether calls that are open are old, or as young as open calls usually are.
 
-A healthy job that is dumped in mid-flight has open calls too. How long one has been open is told by
+A healthy job that is dumped in mid-flight has open calls too. The age of one follows from
 when its dump was made. Where the dump does not say so, by its file, which is never younger than the
 dump: a file almost as old as the newest call in it shows that the job was moving, and one that was
 copied proves nothing. That is weighed against how far apart such calls usually are. Below a second

@@ -196,7 +196,7 @@ def not_compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     """Keep torch.compile from tracing one of our functions, and from compiling what it calls.
 
     It follows every Python function below a compiled one, and ends the job at some things that ours
-    do. Torch before 2.7 cannot be told of the functions below.
+    do. Torch before 2.7 offers no way to exclude the functions below.
     """
     function._torchdynamo_disable = True  # type: ignore[attr-defined]
     compilers = getattr(sys.modules.get("torch._C"), "_dynamo", None)
