@@ -13,8 +13,10 @@ _HEAD = """## Real part by version of torch
 
 Written by `python -m lab score --part real --tools unhang --versions docs/accuracy.md`. The same
 jobs, dumped by each version's own recorder for "nccl": ProcessGroupNCCL's, and from 2.15 on torch's
-hook. 2.14.1 is like 2.13.0 as it comes; with TORCH_DIST_USE_NCCL2=1 torch attaches its hook to no
-group there, and nothing of its own holds a call.
+hook. 2.14.1 is as it comes; with TORCH_DIST_USE_NCCL2=1 torch attaches its hook to no group there,
+and nothing of its own holds a call. These are all captures that are there, read by unhang alone.
+The real part above stands beside peers, which take hours: it is of the 646 captures of 23 November
+2026, and of the rules of that day.
 
 | torch | captures | exact culprit set | right code | false alarms on healthy jobs |
 |---|---|---|---|---|
