@@ -8,8 +8,10 @@ The jobs are simulated with fixed seeds, so a picture changes only when the page
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -25,6 +27,7 @@ from lab.simulate.writing import simulate
 from unhang.analysis import diagnose
 from unhang.analysis.picture import picture_of
 from unhang.casedir.place import place_in
+from unhang.cli.main import main as unhang
 from unhang.ingest import load
 from unhang.reports import render, with_steps
 
@@ -89,9 +92,9 @@ def pages(folder: Path, jobs: dict[str, CaseSpec]) -> Iterator[tuple[str, Path]]
         for dump in dumps[FEW:]:
             dump.unlink()
         yield "insufficient", page_of(folder / "healthy")
-        (folder / "logs").mkdir()
-        (folder / "logs" / "rank_1.log").write_text(LOG)
-        yield "logs", page_of(folder / "logs")
+        (folder / "rank_1.log").write_text(LOG)
+        unhang(["logs", str(folder / "rank_1.log"), "-o", str(folder / "logs.html")])
+        yield "logs", folder / "logs.html"
 
 
 def page_of(place: Path) -> Path:
@@ -125,8 +128,11 @@ def live(browser: Browser, folder: Path, target: Path) -> None:
     command = [sys.executable, "-m", "unhang", "run", "--serve", "--hang-after", _HANGS_S, "--"]
     program = DOCS.parent / "src" / "unhang" / "demo" / "train.py"
     job = [sys.executable, str(program), "4", str(folder / "meeting")]
+    environ = {**os.environ, "UNHANG_RUNTIME_DIR": str(folder / "ranks")}  # no other job is seen
     with (folder / "said").open("w+") as said:
-        process = subprocess.Popen([*command, *job], cwd=folder, stderr=said)  # noqa: S603 - our own
+        process = subprocess.Popen(  # noqa: S603 - our own
+            [*command, *job], cwd=folder, stderr=said, env=environ, start_new_session=True
+        )
         try:
             page = browser.new_page(viewport=WAYS["wide"]["viewport"])
             page.goto(address_in(folder / "said", process))
@@ -135,8 +141,8 @@ def live(browser: Browser, folder: Path, target: Path) -> None:
             page.wait_for_selector("#verdicts a", timeout=240_000)
             page.screenshot(path=target / "live-after.png", full_page=True)
         finally:
-            process.terminate()
-            process.wait(120)
+            os.killpg(process.pid, signal.SIGKILL)  # the ranks that hang, too
+            process.wait()
 
 
 def address_in(said: Path, process: subprocess.Popen[bytes]) -> str:
