@@ -38,7 +38,7 @@ T = TypeVar("T")
 SECRET: Final = "<secret>"  # noqa: S105 - what stands where a secret was
 
 DROPPED: Final = "<dropped>"
-"""What stands where a value was of which nobody knows whether it is harmless."""
+"""What replaces a value that may or may not be harmless."""
 
 _PATH: Final = re.compile(
     r"(?<![\w/.<-])(?:/[\w.@+~-]+)+/?"
@@ -81,7 +81,7 @@ _SYSTEM_ROOTS: Final = frozenset(
     ("usr", "lib", "lib64", "bin", "sbin", "opt", "etc", "dev", "proc", "sys", "tmp", "run", "var")
 )
 _KEPT_NAMES: Final = frozenset(
-    # Words of our own reports, and names that name nobody: replaced in paths only.
+    # Words of our own reports, and names that identify no user: replaced in paths only.
     (
         "rank", "ranks", "group", "groups", "call", "calls", "node", "nodes", "host", "hosts",
         "user", "users", "train", "trainer", "data", "test", "tests", "root", "home", "work",
@@ -425,7 +425,7 @@ def is_address(text: str) -> bool:
 
 
 def _ipv4(number: int) -> str:
-    """Addresses reserved for documentation, then for nobody (240.0.0.0/4)."""
+    """Addresses reserved for documentation, then those that are never assigned (240.0.0.0/4)."""
     place, last = divmod(number - 1, 254)
     if place < len(_DOCUMENTATION_NETS):
         return f"{_DOCUMENTATION_NETS[place]}{last + 1}"

@@ -82,6 +82,7 @@ Reason: TypeAlias = Literal[
     "bad-node",
     "bad-node-unproven",
     "away",
+    "outside",
     "stopped",
     "ended",
     "transport",
@@ -277,7 +278,7 @@ class Job:
     """The job as the evidence shows it. Times are wall clock in ns; 0 where unknown.
 
     Attributes:
-        ranks_seen: Ranks of which there is a dump, or else something.
+        ranks_seen: Ranks with a dump, or other evidence.
         ranks_by_last_calls: Those among them that left no dump but their ring of last calls.
     """
 

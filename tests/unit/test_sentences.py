@@ -44,7 +44,7 @@ EXCEPTIONS = {
     "reports/content/story.py: finding.summary == report.summary": (
         "a sentence that the page has just told is not told again"
     ),
-    "run/patrol.py: (before.summary, before.decision) != told": (
+    "run/docket.py: (before.summary, before.decision) != told": (
         "a verdict is shown again only where a reader would see another one"
     ),
 }

@@ -52,8 +52,8 @@ def rank_table(
         lives: Of the ranks, where there are no dumps.
         book: Takes the stacks that are referred to.
         situation: What dumps show; None where there are none.
-        findings: In the order in which they are told.
-        blind: Ranks of which the dumps show nothing.
+        findings: In the order of the report.
+        blind: Ranks that the dumps show nothing about.
     """
     causes = [finding for finding in findings if finding.role == "cause"]
     culprits = {rank for finding in causes for rank in finding.culprits}
@@ -71,7 +71,9 @@ def _with_nodes(rows: Iterable[RankStatus], lives: Lives) -> Iterator[RankStatus
     for row in rows:
         unseen = row.detail in _UNSEEN and row.status == "unknown"
         detail = says.get(row.rank, row.detail) if unseen else row.detail
-        yield replace(row, host=row.host or lives.nodes.host_of.get(row.rank, ""), detail=detail)
+        host = row.host or lives.nodes.host_of.get(row.rank, "")
+        same = (host, detail) == (row.host, row.detail)
+        yield row if same else replace(row, host=host, detail=detail)
 
 
 def _by_calls(
@@ -165,7 +167,7 @@ def _failed(situation: Situation) -> set[int]:
 
 
 def _ended(situation: Situation) -> dict[int, int]:
-    """How ranks ended that somebody saw end, as shells say it."""
+    """The exit statuses of ranks whose end was seen, as shells give them."""
     samples = (s for s in situation.evidence.case.samples if s.rank >= 0 and s.role == "rank")
     return {s.rank: s.exit_status for s in samples if s.exit_status is not None}
 

@@ -36,10 +36,11 @@ class StackBook(Struct):
         frames = without_recorder(frames) or frames
         if not frames:
             return ""
-        if frames not in self._ids:
+        identifier = self._ids.get(frames)  # a stack takes long to hash: once
+        if identifier is None:
             self._ids[frames] = identifier = f"s{len(self._ids) + 1}"
             self.used[identifier] = frames
-        return self._ids[frames]
+        return identifier
 
     def site(self, ranks: Iterable[int], role: str, frames: tuple[Frame, ...]) -> Site | None:
         """A site for ranks that share a stack; None for an empty stack."""

@@ -206,7 +206,7 @@ class Situation(Struct, frozen=True, eq=False, dict=True):
         return f"{call.name.op}{f'{kind}{number}' if number >= 0 else ''} of {call.group.label}"
 
     def last_lines(self, indices: Iterable[int]) -> tuple[int, ...]:
-        """Of which of them `sites_of_absent` shows the last call, not where they stand (global)."""
+        """Those whose last call `sites_of_absent` shows, not where they stand (global)."""
         rows = self.last_rows(self.placed_now(indices)[1])
         calls = self.evidence.case.calls
         return tuple(sorted(calls.rank[rows[calls.stack[rows] >= 0]].tolist()))

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from unhang.incoming import value_of
+from unhang.incoming import value_in
 from unhang.rankenv import VARIABLES
-from unhang.regular import leading_out, open_regular
+from unhang.regular import leading_out
 from unhang.report import RankStatus, Unlike, UnlikeSide
 from unhang.telltale import REMOVED
 from unhang.wording import printable
@@ -38,13 +38,8 @@ Facts = dict[str, str]
 
 
 def read_json(path: Path) -> Any:  # noqa: ANN401 - JSON
-    """What a file holds; None where it is none, too large, or no JSON."""
-    try:
-        with open_regular(path) as file:
-            data = file.read(_MOST_BYTES + 1)
-        return value_of(data) if len(data) <= _MOST_BYTES else None
-    except (OSError, ValueError):
-        return None
+    """What a file of a case holds; None where it is none, too large, or no JSON."""
+    return value_in(path, _MOST_BYTES)
 
 
 def files_of(case: Path, *patterns: str) -> list[Path]:

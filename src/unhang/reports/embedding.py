@@ -1,7 +1,7 @@
 """The data inside the page: report and picture as one JSON value, packed so that it stays small.
 
 Ranks are folded to ranges, words that come again are numbered, bars are columns. The page draws
-from this alone, so whoever reads it back has what is on the page.
+from this alone, so a reader of it has what is on the page.
 """
 
 from __future__ import annotations

@@ -6,19 +6,21 @@ import os
 import shutil
 import signal
 import time
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
 from unhang.model import SlowRank
 from unhang.record.contact.heartbeat import Heartbeat
-from unhang.run.watching.roster import Gone
-from unhang.wording import printable
+from unhang.run.watching.roster import Gone, WatchedRank
+from unhang.wording import printable, rank_phrase
 
 __all__ = [
     "elsewhere_words",
     "end_words",
     "look_options",
     "slow_words",
+    "unarmed_words",
     "work_words",
 ]
 
@@ -53,6 +55,22 @@ def elsewhere_words(starter: str, alone_s: float) -> str:
         "may start them on others, where this does not look. To watch them there, put it behind: "
         f"{starter} … unhang run --case DIR -- …, with a directory that all nodes share"
     )
+
+
+def unarmed_words(lacking: Iterable[WatchedRank]) -> Iterator[str]:
+    """What it means that ranks have no recorder, or less of one: a sentence for each reason."""
+    without: dict[str, list[int]] = {}
+    limited: dict[str, list[int]] = {}
+    for member in lacking:
+        reasons = without if member.unarmed else limited
+        reasons.setdefault(member.unarmed or member.mark.limited, []).append(member.rank)
+    for why, ranks in limited.items():
+        yield f"{rank_phrase(ranks)}: watched, without dumps: {printable(why)}"
+    for why, ranks in without.items():
+        yield (
+            f"no recorder in {rank_phrase(ranks)}: {why}. unhang does not see their calls: "
+            "CPU time and bytes show whether they move, and stacks come from outside."
+        )
 
 
 def end_words(gone: Gone) -> str:

@@ -256,7 +256,7 @@ def comparison_page(first: tuple[str, Past], second: tuple[str, Past]) -> str:
 
 
 def saved_page(past: Past) -> str:
-    """What is left of an incident of which only the report was kept."""
+    """What is left of an incident when only the report was kept."""
     return framed("a saved report", _saved_lines(past))
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from unhang.model import Frame, ProcessSample, ThreadStack
+from unhang.stacks.once import each_once
 from unhang.stacks.ownership import (
     bare_name,
     is_library,
@@ -98,7 +99,7 @@ def main_thread(sample: ProcessSample) -> ThreadStack | None:
         return _serving_thread(sample, main)
     if kind == "backward" and (hook := _thread_of_backward(sample)):
         return replace(main, frames=hook.frames + main.frames)
-    return (_other_thread(sample) or main) if _hands_over(main) else main
+    return (_other_thread(sample) or main) if _hands_over(main.frames) else main
 
 
 def _thread_of_backward(sample: ProcessSample) -> ThreadStack | None:
@@ -160,13 +161,19 @@ def _that_says_most(sample: ProcessSample) -> ThreadStack | None:
 
 
 def _is_helper(thread: ThreadStack) -> bool:
-    return _innermost(thread.frames[::-1], "idle") is not None
+    return _waits_for_work(thread.frames)
+
+
+@each_once
+def _waits_for_work(frames: tuple[Frame, ...]) -> bool:
+    return _innermost(frames[::-1], "idle") is not None
 
 
 def awaited_thread(sample: ProcessSample) -> ThreadStack | None:
     """The thread whose result the main one waits for, where only one stands in the program."""
     main = next((thread for thread in sample.threads if thread.is_main), None)
-    return _other_thread(sample) if main is not None and _is_inside(main, _RESULT) else None
+    awaits = main is not None and _awaits_result(main.frames)
+    return _other_thread(sample) if awaits else None
 
 
 def _other_thread(sample: ProcessSample) -> ThreadStack | None:
@@ -176,18 +183,27 @@ def _other_thread(sample: ProcessSample) -> ThreadStack | None:
     return working[0] if len(working) == 1 else None
 
 
-def _hands_over(main: ThreadStack) -> bool:
+@each_once
+def _hands_over(frames: tuple[Frame, ...]) -> bool:
     """Whether the main thread waits for another one to end, or shows no line of the program."""
-    if not main.frames:
+    if not frames:
         return False
-    if user_frame(main.frames) is None:
-        return True
-    return _is_inside(main, _JOINS)
+    return user_frame(frames) is None or _is_inside(frames, _JOINS)
 
 
-def _is_inside(thread: ThreadStack, functions: Mapping[str, str]) -> bool:
+@each_once
+def _awaits_result(frames: tuple[Frame, ...]) -> bool:
+    return _is_inside(frames, _RESULT)
+
+
+@each_once
+def _leaves(frames: tuple[Frame, ...]) -> bool:
+    return _is_inside(frames, _LEAVES)
+
+
+def _is_inside(frames: Sequence[Frame], functions: Mapping[str, str]) -> bool:
     """Whether it stands in one of these functions, given with their files, or just below."""
-    inner = thread.frames[:4]
+    inner = frames[:4]
     return any(same_file(f.file, functions.get(bare_name(f.function), "/")) for f in inner)
 
 
@@ -210,7 +226,7 @@ def meaning_of(sample: ProcessSample) -> Meaning:
     if _says_nothing(sample, chosen):
         return Meaning("unknown", f"seen in helper threads only ({_name(frames, 0)})")
     meaning = _ending(sample) or meaning_of_frames(chosen.frames)
-    if not chosen.is_main and any(t.is_main and _is_inside(t, _LEAVES) for t in sample.threads):
+    if not chosen.is_main and any(t.is_main and _leaves(t.frames) for t in sample.threads):
         meaning = replace(meaning, says=f"{meaning.says} in a thread that outlives its program")
     if meaning.kind not in ("collective", "init", "abort") and (held := _gil(sample, chosen)):
         return Meaning("gil", held, site=site, within=meaning.within)
@@ -293,6 +309,7 @@ def _refined(meaning: Meaning, channel: str, *, running: bool) -> Meaning:
     return meaning
 
 
+@each_once
 @lru_cache(maxsize=65_536)
 def meaning_of_frames(frames: tuple[Frame, ...]) -> Meaning:
     """What a stack (innermost first) means by itself."""
@@ -399,7 +416,7 @@ def thread_matters(thread: ThreadStack) -> bool:
     """
     if thread.is_main:
         return True
-    if _innermost(thread.frames[::-1], "idle"):
+    if _is_helper(thread):
         return bool(thread.holds_gil)
     kind = meaning_of_frames(thread.frames).kind
     return bool(thread.holds_gil or thread.active) or kind not in (

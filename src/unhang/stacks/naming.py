@@ -6,6 +6,7 @@ where the files of a folder differ in nothing but one number and these numbers a
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from pathlib import PurePath
@@ -40,9 +41,10 @@ def numbered_ranks(names: Sequence[str]) -> dict[str, int]:
     """
     by_shape: dict[tuple[str, ...], dict[str, int]] = {}
     for name in names:
-        numbers = _NUMBER.findall(PurePath(name).name)
+        folder, last = os.path.split(name)
+        numbers = _NUMBER.findall(last)
         if len(numbers) == 1 and not host_in_name(name) and len(numbers[0]) < 10:  # noqa: PLR2004 - no rank has ten digits
-            shape = (str(PurePath(name).parent), _NUMBER.sub("#", PurePath(name).name))
+            shape = folder, last.replace(numbers[0], "#")
             by_shape.setdefault(shape, {})[name] = int(numbers[0])
     found: dict[str, int] = {}
     for ranks in by_shape.values():

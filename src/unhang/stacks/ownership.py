@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 from unhang.model import Frame
+from unhang.stacks.once import each_once
 
 __all__ = [
     "bare_name",
@@ -102,9 +103,11 @@ def is_recorders(frame: Frame) -> bool:
     return under(frame.file, _RECORDER)
 
 
+@each_once
 def without_recorder(frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
     """A stack without the frames of our own recorder, through which it was seen."""
-    return tuple(frame for frame in frames if not is_recorders(frame))
+    own = tuple(frame for frame in frames if not is_recorders(frame))
+    return frames if len(own) == len(frames) else own  # the same object, of which more is known
 
 
 def starts_a_thread(frame: Frame) -> bool:

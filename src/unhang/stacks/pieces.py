@@ -103,7 +103,7 @@ def _below(pieces: list[Piece], deepest: int) -> list[Piece]:
 
 def _taken_apart(piece: Piece) -> list[Piece]:
     lines = [line for line in piece.text.splitlines() if line.strip()]
-    for label in _LABELS:
+    for label in [each for each in _LABELS if lines and each.match(lines[0])]:
         if parts := _labelled(lines, label):
             return [
                 Piece(

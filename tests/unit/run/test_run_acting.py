@@ -124,12 +124,12 @@ def test_no_alarm_is_lost_none_acted_on_twice_and_none_after_resumption(
             since = job.begun[-1]
             assert not [m for m in job.happened("moves") if since < m < job.ends[0]], told
             assert not [f for f in job.happened("fails") if since < f < job.ends[0]], told
-            assert job.last is not None
-            assert job.last.verdict == STUCK, told
+            assert job.docket.last is not None
+            assert job.docket.last.verdict == STUCK, told
             assert job.course.stage is IncidentStage.ACTING, told
         elif job.course.stage not in (IncidentStage.SPARED, IncidentStage.GRACE):
             raise AssertionError(f"a job that stands still for ever is looked at: {told}")
-        spared = job.last is not None and job.last.verdict in (UNSURE, HEALTHY)
+        spared = job.docket.last is not None and job.docket.last.verdict in (UNSURE, HEALTHY)
         assert job.ends or spared, f"what stands still is ended in the end: {told}"
 
 

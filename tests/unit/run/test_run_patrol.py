@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from unhang.collect.processes import Process, ProcessTable
-from unhang.run import patrol
+from unhang.run import docket, patrol, starters
 from unhang.run.guard import Guard
 from unhang.run.incident.handling import What
 from unhang.run.incident.verdict import Verdict
@@ -66,11 +66,11 @@ class FakeJob(Patrol):
     def _begin(self, what: What, attempt: int | None = None, first: Any = None) -> Any:  # noqa: ANN401, ARG002 - as its base
         self.alarms.append(self.now)
         self.now += self.acting_s
-        self.current = self.last = SimpleNamespace(  # type: ignore[assignment]
+        self.docket.current = self.docket.last = SimpleNamespace(  # type: ignore[assignment]
             what=what, verdict=self.verdicts.pop(0), case=None, being_ended=False,
             close=lambda _: None, tell_of_end=lambda _: None, amend=lambda **_: False,
         )  # fmt: skip
-        return self.current
+        return self.docket.current
 
     def _conclude(self, incident: object, *, tell: bool = True) -> None:
         pass
@@ -141,8 +141,8 @@ def test_a_verdict_with_stacks_is_shown_where_it_says_something_else(
     """What is decided counts like what is found; an incident that is over takes no place."""
     job = FakeJob(tmp_path, 12.0, 15.0, 3.0)
     told: list[Verdict] = []
-    monkeypatch.setattr(job, "_show", lambda _, verdict: told.append(verdict))
-    monkeypatch.setattr(patrol, "say", lambda _: None)
+    monkeypatch.setattr(job.docket, "_show", lambda _, verdict: told.append(verdict))
+    monkeypatch.setattr(docket, "say", lambda _: None)
     first = Verdict("", "problem", "Rank 1 never called.", decision="Look first.")
     job.guard.verdict = first
     job.verdicts = [first, first]
@@ -150,7 +150,7 @@ def test_a_verdict_with_stacks_is_shown_where_it_says_something_else(
     if not newest:
         job._begin(What("hang", ""))
     refined = Verdict("", "problem", "Rank 1 never called.", decision=decision)
-    job._refined(incident, refined)
+    job.docket._refined(incident, refined)
     assert bool(told) == shown
     assert (job.guard.verdict is refined) == newest
 
@@ -176,9 +176,9 @@ def test_a_command_whose_ranks_are_on_other_nodes_is_told(
     job = FakeJob(tmp_path, 12, 15, 0)
     job.roster = SimpleNamespace(members=[], gone=[], launchers=lambda _: [])  # type: ignore[assignment]
     job.tree = SimpleNamespace(child=7)  # type: ignore[assignment]
-    job._began_s = 0.0
-    monkeypatch.setattr(patrol, "say", said.append)
-    monkeypatch.setattr(patrol, "read_processes", lambda: ProcessTable.of([process]))
+    job.rankless._began_s = 0.0
+    monkeypatch.setattr(starters, "say", said.append)
+    monkeypatch.setattr(starters, "read_processes", lambda: ProcessTable.of([process]))
     job._look_at_progress()
     job._look_at_progress()
     assert [text.partition("put it behind: ")[2].split()[0] for text in said] == told
@@ -204,7 +204,7 @@ def test_ranks_that_their_launcher_ends_to_start_others_are_no_incident(
 ) -> None:
     """It ends all that it has at once, by SIGTERM, and lives on; one that failed was first."""
     monkeypatch.setattr(patrol, "say", lambda _: None)
-    monkeypatch.setattr(patrol, "APART_S", 0.0)
+    monkeypatch.setattr(starters, "APART_S", 0.0)
     job = FakeJob(tmp_path, 12, 15, 0)
     job.verdicts = [STUCK]
     first = next(iter(statuses))
@@ -214,3 +214,16 @@ def test_ranks_that_their_launcher_ends_to_start_others_are_no_incident(
     end = SimpleNamespace(member=member, status=statuses[first], clean=False, memory_kill=None)
     job._ranks_ended([end])  # type: ignore[list-item]
     assert len(job.alarms) == told
+
+
+def test_a_line_that_something_stands_is_looked_into_and_ends_nothing(tmp_path: Path) -> None:
+    """Long before an alarm, and once; what it stands for is for an alarm to decide."""
+    job = FakeJob(tmp_path, 300.0, 60.0, 1.0)
+    job.hearing = SimpleNamespace(news=iter(["No available block", ""]).__next__)  # type: ignore[assignment]
+    job.verdicts = [STUCK]
+    job.pass_by(2 * job.interval_s)
+    job._listen_to_log()
+    job._listen_to_log()
+    assert len(job.alarms) == 1
+    assert job.docket.last is not None
+    assert (job.docket.last.what.kind, job.docket.current, job.ended_at) == ("line", None, 0.0)

@@ -57,7 +57,7 @@ class _Frame(NamedTuple):
         kin: By group.
         mark: The call of the verdict: of each member of its group it is drawn what it did there.
         usual: Name and signature that most members of a group have at a number.
-        blamed: Groups that causes are about: in these alone a call is told to be unlike others.
+        blamed: Groups that causes are about: only in these a call is marked as unlike others.
         lacks: Whether there is a cause: else a call that was not made is none that is missed.
     """
 

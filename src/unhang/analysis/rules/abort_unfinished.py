@@ -42,7 +42,9 @@ from unhang.analysis.rules.rule import Rule, Unless
 from unhang.analysis.rules.telling import Words, subject, words_for
 from unhang.analysis.sources.stacks import RankLook, looks_without_rank
 from unhang.kinds import Kind, Trait
+from unhang.model import Frame
 from unhang.report import Subject
+from unhang.stacks.once import each_once
 from unhang.stacks.ownership import bare_name
 from unhang.wording import printable
 
@@ -97,13 +99,21 @@ def _claims(facts: CaseFacts) -> Iterator[Claim]:
 
 def _aborts_in(look: RankLook) -> str:
     """The innermost function of a thread that aborts communicators; "" where none does."""
-    frames = (frame for thread in look.sample.threads for frame in thread.frames)
-    if look.gone or any(_ENDS in frame.function for frame in frames):
+    stacks = [thread.frames for thread in look.sample.threads]
+    if look.gone or any(map(_ends, stacks)):
         return ""
-    for thread in look.sample.threads:
-        if any(frame.function.startswith(_ABORTS) for frame in thread.frames):
-            return bare_name(thread.frames[0].function)
-    return ""
+    found = next(filter(_aborts, stacks), None)
+    return bare_name(found[0].function) if found else ""
+
+
+@each_once
+def _ends(frames: tuple[Frame, ...]) -> bool:
+    return any(_ENDS in frame.function for frame in frames)
+
+
+@each_once
+def _aborts(frames: tuple[Frame, ...]) -> bool:
+    return any(frame.function.startswith(_ABORTS) for frame in frames)
 
 
 def _subject(look: RankLook) -> Subject:

@@ -37,7 +37,7 @@ def code_lines(finding: Finding) -> Iterator[str]:
 
 
 def _shown(finding: Finding) -> Iterator[Site]:
-    """Of each side the first place of which there is code; a place that both share, once."""
+    """Of each side the first place with code; a place that both share, once."""
     seen: set[tuple[str, int]] = set()
     for role in ("culprit", "victim"):
         sites = (site for site in finding.sites if site.role == role and site.source)

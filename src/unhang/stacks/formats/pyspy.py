@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from itertools import groupby
 
 from unhang.model import UNKNOWN_RANK, Frame, ProcessSample, ThreadStack
@@ -52,7 +53,7 @@ def parse_text(text: str) -> list[ProcessSample]:
     """
     blocks: list[tuple[int, str, list[str]]] = []
     for line in _unfolded(text).splitlines():
-        heading, thread = _PROCESS.match(line), _THREAD.match(line)
+        heading, thread = _PROCESS.match(line), _heading(line)
         if heading:
             blocks.append((int(heading[1]), heading[2], []))
         elif thread and (not blocks or _is_next(thread, blocks[-1])):
@@ -66,7 +67,7 @@ def parse_text(text: str) -> list[ProcessSample]:
 def _share(blocks: list[tuple[int, str, list[str]]]) -> None:
     """Give processes whose headings stand right above another one's the stack below that."""
     for (pid, _, lines), (_, _, below) in zip(blocks[-2::-1], blocks[:0:-1], strict=True):
-        if pid >= 0 and len(lines) == 1 and below and _THREAD.match(below[0]):
+        if pid >= 0 and len(lines) == 1 and below and _heading(below[0]):
             lines.extend(below[1:])
 
 
@@ -82,18 +83,33 @@ def _process_of(thread: re.Match[str]) -> int:
     return int(number) if thread[3] == _MAIN and number.isdigit() else -1
 
 
+def _heading(line: str) -> re.Match[str] | None:
+    """Of a thread; most lines are none, which is seen without the pattern."""
+    return _THREAD.match(line) if "Thread " in line else None
+
+
 def _text_threads(lines: Iterable[str], pid: int) -> Iterator[ThreadStack]:
     heading: re.Match[str] | None = None
+    below: list[str] = []
+    for line in lines:
+        if found := _heading(line):
+            if heading:
+                yield _text_thread(heading, tuple(below), pid)
+            heading, below = found, []
+        else:
+            below.append(line)
+    if heading:
+        yield _text_thread(heading, tuple(below), pid)
+
+
+@lru_cache(maxsize=4_096)
+def _frames_of(lines: tuple[str, ...]) -> tuple[tuple[Frame, ...], bool]:
+    """The frames below a heading, and whether one is native; ranks that stand alike share them."""
     frames: list[Frame] = []
     for line in lines:
-        if found := _THREAD.match(line):
-            if heading:
-                yield _text_thread(heading, frames, pid)
-            heading, frames = found, []
-        elif heading and (frame := _frame(line, frames)):
-            frames.append(Frame(frame[1], frame[2], int(frame[3] or 0)))
-    if heading:
-        yield _text_thread(heading, frames, pid)
+        if found := _frame(line, frames):
+            frames.append(Frame(found[1], found[2], int(found[3] or 0)))
+    return tuple(frames), any(map(_is_native, frames))
 
 
 def _frame(line: str, above: list[Frame]) -> re.Match[str] | None:
@@ -101,16 +117,17 @@ def _frame(line: str, above: list[Frame]) -> re.Match[str] | None:
     return _FRAME.match(line) or (_INDENTED.match(line) if not above or above[-1].line else None)
 
 
-def _text_thread(heading: re.Match[str], frames: list[Frame], pid: int) -> ThreadStack:
+def _text_thread(heading: re.Match[str], below: tuple[str, ...], pid: int) -> ThreadStack:
+    frames, native = _frames_of(below)
     tid, status, name = int(heading[1] or "-1", 0), heading[2], heading[3] or ""
     return ThreadStack(
         name=name,
         tid=tid,
-        frames=tuple(frames),
+        frames=frames,
         is_main=name == _MAIN or (tid == pid and tid >= 0),
         holds_gil=True if "gil" in status else False if "active" in status else None,
         active="active" in status,
-        native=any(_is_native(frame) for frame in frames),
+        native=native,
     )
 
 
@@ -152,11 +169,8 @@ def _command(row: dict[str, object]) -> str:
 
 def _json_thread(row: dict[str, object], pid: int) -> ThreadStack:
     raw = row.get("frames")
-    frames = (
-        tuple(_json_frame(item) for item in raw if isinstance(item, dict))
-        if isinstance(raw, list)
-        else ()
-    )
+    told = raw if isinstance(raw, list) else []
+    frames = tuple(_json_frame(item) for item in told if isinstance(item, dict))
     tid = _number(row.get("os_thread_id"))
     name = str(row.get("thread_name") or "")
     gil, active = row.get("owns_gil"), row.get("active")

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
 from itertools import groupby
 from typing import NamedTuple
 
 from unhang.model import UNKNOWN_RANK, Frame, ProcessSample, ThreadStack
 from unhang.stacks.meaning import main_thread, meaning_of, meaning_of_frames, thread_matters
+from unhang.stacks.once import each_once
 from unhang.stacks.ownership import is_library
 
 __all__ = ["FACT", "FOLD", "LANE", "StackRow", "fact_of", "has_moved", "latest", "rows_of"]
@@ -55,6 +57,8 @@ def has_moved(looks: Sequence[ProcessSample]) -> bool | None:
     lock is entered with each signal.
     """
     threads = ((sample.tool, main_thread(sample)) for sample in looks)
+    if len(looks) < 2:  # noqa: PLR2004 - two looks compare
+        return None
     seen = [(tool, [f for f, _ in groupby(t.frames)]) for tool, t in threads if t and t.frames]
     if len(seen) < 2 or len({tool for tool, _ in seen}) > 1:  # noqa: PLR2004 - two looks compare
         return None
@@ -135,16 +139,31 @@ def _thread_fact(thread: ThreadStack) -> str:
     return f"{says}; holds the GIL" if thread.holds_gil else says
 
 
-def _framed(lane: str, frames: Sequence[Frame], fact: str, *, full: bool) -> tuple[Frame, ...]:
-    outermost_first = tuple(reversed(frames))
-    shown = outermost_first if full else folded(outermost_first)
-    return Frame(lane, LANE, 0), *shown, Frame(fact, FACT, 0)
+def _framed(lane: str, frames: tuple[Frame, ...], fact: str, *, full: bool) -> tuple[Frame, ...]:
+    return _between(lane, fact)(_outermost_first(frames) if full else _folded(frames))
+
+
+@lru_cache(maxsize=1_024)
+def _between(lane: str, fact: str) -> Callable[[tuple[Frame, ...]], tuple[Frame, ...]]:
+    """Puts stacks between a lane and a fact; of one stack it gives one object, quick to merge."""
+    first, last = Frame(lane, LANE, 0), Frame(fact, FACT, 0)
+    return each_once(lambda shown: (first, *shown, last))
+
+
+@each_once
+def _outermost_first(frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
+    return frames[::-1]
+
+
+@each_once
+def _folded(frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
+    return folded(frames[::-1])
 
 
 def folded(frames: Sequence[Frame]) -> tuple[Frame, ...]:
     """The user's own frames, with one mark for library frames between them.
 
-    Those around the whole say nothing, those inside are told by the fact. Of a stack without any
+    Those around the whole say nothing, those inside are part of the fact. Of a stack without any
     frame of the user's, the innermost frames are kept.
     """
     shown: list[Frame] = []

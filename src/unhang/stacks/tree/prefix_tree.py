@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from unhang.model import Frame
+from unhang.stacks.once import each_once
 
 __all__ = ["ROOT", "StackTree", "from_rows", "from_stacks", "merge"]
 
@@ -73,16 +74,6 @@ class StackTree:
             first, last = (int(i) for i in np.searchsorted(self.parent, [first, last]))
         return np.unique(np.concatenate(found))
 
-    def depth(self) -> int:
-        """Number of frames of the deepest stack."""
-        depth, first = 0, ROOT
-        while (last := len(self.parent)) > first:
-            below = int(np.searchsorted(self.parent, first))
-            if below >= last:
-                break
-            depth, first = depth + 1, below
-        return depth
-
 
 def from_rows(
     frames: Sequence[Frame], ranks: IntArray, offsets: IntArray, frame_ids: IntArray
@@ -127,8 +118,9 @@ def from_stacks(stacks: Iterable[tuple[int, Sequence[Frame]]]) -> StackTree:
     ranks: list[int] = []
     offsets = [0]
     ids: list[int] = []
+    numbered = each_once(lambda frames: [table.setdefault(f, len(table)) for f in frames])
     for rank, frames in stacks:
-        ids.extend(table.setdefault(frame, len(table)) for frame in frames)
+        ids.extend(numbered(tuple(frames)))
         ranks.append(rank)
         offsets.append(len(ids))
     return from_rows(
