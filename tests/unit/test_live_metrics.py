@@ -77,3 +77,22 @@ def test_calls_from_c_alone_have_a_line_and_a_quiet_time(monkeypatch: pytest.Mon
     assert ranks[0].still_s == 0.0
     assert all(rank.still_s is not None for rank in ranks)
     assert {rank.where for rank in ranks} == {"code at /home/user/train.py:31"}
+
+
+def test_a_job_that_runs_stands_before_one_that_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Marks of processes that were killed lie there for days."""
+    marks = [
+        SimpleNamespace(
+            job_id=name, rank=0, pid=pid, phase="ready", world_size=1, heartbeat="", armed_ns=1,
+            host="n",
+        )
+        for pid, name in enumerate(("a-ended", "b-runs", "c-ended", "d-runs"))
+    ]  # fmt: skip
+    monkeypatch.setattr(now, "read_marks", lambda _: marks)
+    monkeypatch.setattr(now, "alive", lambda mark: mark.job_id.endswith("runs"))
+    assert [job.job for job in now.Looker().look(100.0)] == [
+        "b-runs",
+        "d-runs",
+        "a-ended",
+        "c-ended",
+    ]

@@ -109,7 +109,8 @@ class Looker:
         for mark in self._marks():
             beat = read_heartbeat(mark.heartbeat) if mark.heartbeat else None
             jobs.setdefault(mark.job_id, []).append((mark, beat))
-        return [self._job(name, own, now) for name, own in sorted(jobs.items())]
+        looks = [self._job(name, own, now) for name, own in sorted(jobs.items())]
+        return sorted(looks, key=lambda job: not any(rank.alive for rank in job.ranks))
 
     def _marks(self) -> Iterator[Mark]:
         """One mark a rank: that of its newest process."""
