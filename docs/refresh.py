@@ -188,8 +188,8 @@ def remedies() -> str:
 
 def kinds() -> str:
     """Every kind by family: those with a page by name, the others with all that is said of them."""
-    from unhang.cli.shared.kind_pages import by_family
     from unhang.kinds import FAMILIES
+    from unhang.reports.content.kind_pages import by_family
 
     parts = []
     for family, found in by_family():

@@ -41,13 +41,13 @@ class CaptureRequest:
     Attributes:
         timing: With `TORCH_NCCL_ENABLE_TIMING`.
         timeout_s: Of every group.
-        ask_s: After how long the ranks are asked, before their time-out.
+        ask_s: How long ranks that have joined may go on before they are asked.
         at_once: Jobs side by side.
     """
 
     timing: bool = False
     timeout_s: float = 12.0
-    ask_s: float = 5.0
+    ask_s: float = 12.0
     at_once: int = 3
 
 

@@ -45,6 +45,16 @@ class Batches:
     closed: Bools
     p2p: Bools
 
+    def ends(self, rows: IntArray) -> Bools:
+        """Whether rows are the last of launches of several, of which others are among them too.
+
+        The closing entry of a batch is no call of its own, unless it is all that was recorded: from
+        torch 2.14 on NCCL records nothing else of coalesced collectives.
+        """
+        ends, at, size = np.unique(self.last[rows], return_inverse=True, return_counts=True)
+        found: Bools = (ends[at] == rows) & (size[at] > 1)
+        return found
+
 
 def is_closing(name: OpName) -> bool:
     """Whether an entry closes a batch: NCCL's "coalesced" and "ALLGATHER_coalesced" entries."""

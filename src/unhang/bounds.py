@@ -1,7 +1,7 @@
 """How large a number from outside may be before anything is made of it.
 
 A file, a node or a log line says a number in a few bytes; memory for it must be proportional to the
-evidence, not to the number. So whoever makes something per rank or per member asks here first, and
+evidence, not to the number. So code that makes one thing a rank or a member asks here first, and
 says in a note what was not believed.
 """
 

@@ -1,4 +1,4 @@
-"""One incident as columns: everything that was read, before anybody reasons about it.
+"""One incident as columns: everything that was read, before any reasoning.
 
 `Case` is where ingest, analysis, tables and reports meet. Bulk data are numpy columns with
 dictionaries next to them (names, signatures, stacks, threads), because a job of 16,384 ranks has
@@ -267,7 +267,7 @@ class Dump:
         exception_stack: Where it was raised, innermost first.
         main_stack: The main thread's stack at dump time, innermost first.
         open_tags: Record id and tag of unfinished sends and receives, without those that the
-            program has let go of; None where nobody says so (our recorder does).
+            program has let go of; None where no recorder says so (ours does).
     """
 
     index: int
@@ -327,16 +327,16 @@ class Case:
         names, signatures, threads, stacks: Dictionaries that the columns of `calls` point into.
         world_size: Number of expected ranks (0..world_size-1); 0 where nothing tells.
         world_size_inferred: True where it was inferred rather than told.
-        unvisited: Expected ranks on whose node nobody has looked for them, by the manifest.
+        unvisited: Expected ranks whose node was not searched for them, by the manifest.
         nodes: That were asked, by the manifest.
         cluster, namespace: Whose nodes they are ("slurm"), and in which part of it; "" where
             nothing tells.
         samples: Stacks of live or dead processes, in order of time.
         log_events: What the log rules recognised.
         log_facts: What libraries said of themselves in the logs, to compare between ranks.
-        log_ranks: Ranks that any recognised line named, ascending, where somebody counted them.
-        logs_recognised: Whether one log at least looks like that of a job; None where nobody read
-            any, or nobody looked.
+        log_ranks: Ranks that any recognised line named, ascending, where they were counted.
+        logs_recognised: Whether one log at least looks like that of a job; None where none was
+            read, or compared.
         logs_got_on: One log at least tells that work was done: steps, rates, a good end.
         last_calls: Where traced processes were last heard of, oldest first.
         reports: What other commands found, newest first.
@@ -344,7 +344,7 @@ class Case:
         slow: The rank that was seen to keep the others waiting, while the job went on.
         incident: Which incident this is, where several lay in one folder.
         notes: Everything that was skipped, cut, repaired or inferred while reading.
-        more: Makes the same case with all calls of some ranks of which it has a window only; gives
+        more: Makes the same case with all calls of some ranks that it has a window of only; gives
             None where these are too many.
     """
 

@@ -22,7 +22,7 @@ _PLACE = re.compile(r"https?://[\w./:~%-]{1,200}", re.ASCII)
 
 
 def kind_of(code: str) -> Kind | None:
-    """The kind of a code such as "UH101", "UH720" or "UH823"; None for one that nobody has."""
+    """The kind of a code such as "UH101", "UH720" or "UH823"; None for an unknown one."""
     return KINDS.get(code) or all_kinds().get(code)
 
 

@@ -1,7 +1,7 @@
 """The doctor's checks: what each one inspects, why it matters, and what to do if it fails.
 
 Each is a row and a kind of finding (`Check.kind`). A code belongs to one check for ever. The rows
-stand apart from the checks themselves (`unhang.doctor`), so that whoever reads a saved report knows
+stand apart from the checks themselves (`unhang.doctor`), so that a reader of a saved report knows
 what kind its findings are.
 """
 

@@ -14,14 +14,17 @@ import re
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, get_type_hints
 
 import msgspec
 
+from unhang.regular import open_regular
+
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-__all__ = ["first_pairs", "fit", "fitting", "overlaid", "value_of", "whole_items"]
+__all__ = ["first_pairs", "fit", "fitting", "overlaid", "value_in", "value_of", "whole_items"]
 
 T = TypeVar("T")
 _LONG, _LONG_BYTES = re.compile(r"\d{19,}"), re.compile(rb"\d{19,}")
@@ -53,6 +56,16 @@ def value_of(data: bytes | str) -> Any:  # noqa: ANN401 - whatever is in it
         raise ValueError("nested too deeply") from error
 
 
+def value_in(path: Path, most: int) -> Any:  # noqa: ANN401 - whatever is in it
+    """The JSON in a regular file of at most so many bytes; None where there is none to read."""
+    try:
+        with open_regular(path) as file:
+            data = file.read(most + 1)
+        return value_of(data) if len(data) <= most else None
+    except (OSError, ValueError):
+        return None
+
+
 def _bounded(text: str) -> int | float:
     if len(text) <= _MOST_DIGITS and -_MOST <= (number := int(text)) < _MOST:
         return number
@@ -71,7 +84,7 @@ def fit(value: object, shape: type[T]) -> T:
 def fitting(values: object, shape: type[T]) -> list[T]:
     """Those items of a list that have a shape; none of what is no list.
 
-    Whoever asks compares the numbers, and tells.
+    The caller compares the numbers, and reports.
     """
     found = (_fit_or_none(value, shape) for value in (values if isinstance(values, list) else ()))
     return [value for value in found if value is not None]

@@ -193,6 +193,6 @@ KINDS: Final[dict[str, Kind]] = {
 }
 """All kinds by code, but for those of log rules and of checks, which stand in their rows.
 
-kinds.json has the kinds that files of findings declare (`unhang.analysis.rules`), so that whoever
-reads a code needs no analysis; `python docs/refresh.py` makes it.
+kinds.json has the kinds that files of findings declare (`unhang.analysis.rules`), so that a reader
+of a code needs no analysis; `python docs/refresh.py` makes it.
 """

@@ -91,6 +91,8 @@ class Group:
         members: Global ranks in group order: position is the group rank.
         inferred: True where members were inferred from who recorded calls on it.
         backend: "nccl", "gloo"…, or "" where nothing tells.
+        has_twin: Another backend has a group of this name and of some of these ranks, with numbers
+            of its own: torch makes one for each kind of device.
     """
 
     name: str
@@ -98,6 +100,7 @@ class Group:
     members: tuple[int, ...]
     inferred: bool = False
     backend: str = ""
+    has_twin: bool = False
 
     @property
     def size(self) -> int:
@@ -112,8 +115,10 @@ class Group:
         """
         name = short_name(self.name)
         if not self.description or self.description == "undefined":
-            return name or "?"
-        return f"{self.description} ({name})" if name else self.description
+            label = name or "?"
+        else:
+            label = f"{self.description} ({name})" if name else self.description
+        return f"{label} on {self.backend}" if self.has_twin and self.backend else label
 
 
 def short_name(name: str) -> str:
@@ -317,7 +322,8 @@ class ProcessSample(ProcessState):
 
     Attributes:
         rank: Global rank, or UNKNOWN_RANK for helpers and where nothing tells.
-        role: "rank", "launcher", "data-loader", "helper" or "unknown".
+        role: "rank", "launcher", "data-loader", "helper", "engine", "server" (which a rank has
+            asked) or "unknown".
         sample: 0 for the first look, 1 for the second…
         time_ns: Wall clock of the look in ns; 0 where unknown.
         tool: What made it ("py-spy", "pystack", "faulthandler", "gdb", "unhang"…). "heartbeat" for
@@ -336,7 +342,7 @@ class ProcessSample(ProcessState):
             not, or nothing tells.
         phase: How far it has come: "starting", "imported" (torch.distributed), "initialising" (in
             `init_process_group`), "ready" or "destroyed"; "" where nothing tells.
-        told_size, rendezvous: How many ranks there are, and where they meet, as it was told.
+        told_size, rendezvous: How many ranks there are, and where they meet, as it was given.
         leftover_s: For how long the file at which they meet had been there, with something in it,
             when the run began; 0 where it was not.
         earlier: How many attempts of torchrun have met there before, in the same store.
@@ -357,13 +363,16 @@ class ProcessSample(ProcessState):
             others; "" and 0 where it is none.
         asks, asks_in, asks_for: The workers that it waits for, in which call of RPC, and for which
             function to be run; "" where it waits for none, or nothing tells.
+        peer, peer_pid, peer_command: The other end of the connection in which its main thread
+            waits ("10.0.0.2:8000"), the process of its node that holds it, and what that runs.
+            Where it waits in none, or nothing tells, "", 0 and "".
         went_on: In a hang: since the alarm a call of it has ended well, and it has begun another;
             or its job has ended well.
         paused_s: In a hang: for how long no rank had moved that may be waited for, where that is no
             longer than a rank may pause in its own code; -1 where it is, or where no run watches.
         grace_s: In a hang: how long such a pause may take; 0 where no run watches.
         short_of: What it was short of before this look; None where not measured.
-        memory_kill: What the kernel killed as it ended, or beside it; None where nothing tells.
+        memory_kill: What the kernel killed as it ended, or with it; None where no source shows it.
     """
 
     rank: int
@@ -404,6 +413,9 @@ class ProcessSample(ProcessState):
     asks: str = ""
     asks_in: str = ""
     asks_for: str = ""
+    peer: str = ""
+    peer_pid: int = 0
+    peer_command: str = ""
     went_on: bool = False
     paused_s: float = -1.0
     grace_s: float = 0.0

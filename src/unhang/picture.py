@@ -16,7 +16,8 @@ __all__ = [
     "Team",
 ]  # fmt: skip
 
-CellState: TypeAlias = Literal["finished", "open", "failed", "missing", "unknown"]
+CellState: TypeAlias = Literal["finished", "open", "failed", "missing", "unknown", "pending"]
+"""Of a call; "pending" is one that has not finished, and is not the one in which its rank waits."""
 
 
 @dataclass(frozen=True, slots=True)

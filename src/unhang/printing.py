@@ -46,7 +46,7 @@ def print_atomic(
     with _lock():
         try:
             descriptor = stream.fileno()
-        except OSError:  # a stream in memory has no descriptor, and nobody to share it with
+        except OSError:  # a stream in memory has no descriptor, and no process to share it with
             stream.write(data.decode(stream.encoding or "utf-8"))
             return
         while data:

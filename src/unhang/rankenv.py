@@ -77,7 +77,7 @@ class _Row(NamedTuple):
     holds: Callable[[Environ], bool] = _always
 
 
-# srun; SLURM_NTASKS may be the job's, of which the step is a part
+# srun; SLURM_NTASKS may be that of the whole job, with more than this step
 _STEP: Final = _Row("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", ("SLURM_LOCALID",), "", _is_task)
 _ROWS: Final = (
     # torchrun, DeepSpeed, accelerate, Ray Train, Kubeflow: what torch itself reads

@@ -47,7 +47,7 @@ class Communicator:
             has launched; ranks about which nothing tells are left out.
         missing: Ranks that gave no data.
         dead: Of these, the ones that NCCL has given up.
-        places: Where ranks are, as far as it was told.
+        places: Where ranks are, as far as it says so.
         errors: Ranks with an error that NCCL reports of itself.
     """
 
@@ -67,8 +67,8 @@ class RasStatus:
     Attributes:
         version: Of NCCL, or "".
         n_ranks: Ranks (GPUs) of the whole job, as it says; 0 where it does not.
-        communicators: Those of which it tells more than that all is well, and all of JSON.
-        dead: Processes that NCCL has given up, also where nothing tells of which rank.
+        communicators: Those that it says more about than that all is well, and all of JSON.
+        dead: Processes that NCCL has given up, also those of unknown rank.
         repaired: Its JSON lacked a comma: NCCL 2.28.9 writes none where it tells of missing ranks.
     """
 

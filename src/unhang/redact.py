@@ -19,7 +19,7 @@ from typing import Any, Final, TypeVar, cast
 
 from unhang.case import Case, More
 from unhang.model import Note
-from unhang.report import Report
+from unhang.report import Report, Unlike
 from unhang.stacks.ownership import installed_at
 from unhang.telltale import (
     REMOVED,
@@ -38,7 +38,7 @@ T = TypeVar("T")
 SECRET: Final = "<secret>"  # noqa: S105 - what stands where a secret was
 
 DROPPED: Final = "<dropped>"
-"""What stands where a value was of which nobody knows whether it is harmless."""
+"""What replaces a value that may or may not be harmless."""
 
 _PATH: Final = re.compile(
     r"(?<![\w/.<-])(?:/[\w.@+~-]+)+/?"
@@ -81,7 +81,7 @@ _SYSTEM_ROOTS: Final = frozenset(
     ("usr", "lib", "lib64", "bin", "sbin", "opt", "etc", "dev", "proc", "sys", "tmp", "run", "var")
 )
 _KEPT_NAMES: Final = frozenset(
-    # Words of our own reports, and names that name nobody: replaced in paths only.
+    # Words of our own reports, and names that identify no user: replaced in paths only.
     (
         "rank", "ranks", "group", "groups", "call", "calls", "node", "nodes", "host", "hosts",
         "user", "users", "train", "trainer", "data", "test", "tests", "root", "home", "work",
@@ -331,8 +331,17 @@ class Redactor:
 
     def report(self, report: Report) -> Report:
         """Return the report without names, with a note that says what was replaced."""
-        clean = self.value(report)
+        known = tuple(map(self._unlike, report.differences))
+        clean = replace(self.value(report), differences=known)
         return replace(clean, notes=(*clean.notes, Note("info", "redaction", self.summary())))
+
+    def _unlike(self, found: Unlike) -> Unlike:
+        """Values of variables stay where they are known, as in an environment; so do arguments."""
+        as_key = "command" if found.name == "arguments" else found.name
+        above = "environment" if found.name.isupper() else ""
+        values = (self._redacted_item(above, as_key, side.value) for side in found.sides)
+        sides = zip(found.sides, values, strict=True)
+        return replace(found, sides=tuple(replace(side, value=value) for side, value in sides))
 
     def case(self, case: Case) -> Case:
         """Return the case without names: paths, hosts, log lines, commands, notes."""
@@ -416,7 +425,7 @@ def is_address(text: str) -> bool:
 
 
 def _ipv4(number: int) -> str:
-    """Addresses reserved for documentation, then for nobody (240.0.0.0/4)."""
+    """Addresses reserved for documentation, then those that are never assigned (240.0.0.0/4)."""
     place, last = divmod(number - 1, 254)
     if place < len(_DOCUMENTATION_NETS):
         return f"{_DOCUMENTATION_NETS[place]}{last + 1}"

@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias
 
 from unhang.catalogue import kind_of, url_of
 from unhang.kinds import Family, Role
-from unhang.model import AskedNode, Frame, Note
+from unhang.model import AskedNode, Frame, Group, Note
 
 __all__ = [
     "SCHEMA",
@@ -42,6 +42,8 @@ __all__ = [
     "Subject",
     "SubjectKind",
     "SubjectRole",
+    "Unlike",
+    "UnlikeSide",
     "Wait",
     "to_json",
 ]
@@ -80,6 +82,7 @@ Reason: TypeAlias = Literal[
     "bad-node",
     "bad-node-unproven",
     "away",
+    "outside",
     "stopped",
     "ended",
     "transport",
@@ -93,11 +96,22 @@ Reason: TypeAlias = Literal[
 
 @dataclass(frozen=True, slots=True)
 class GroupRef:
-    """A process group as a finding names it."""
+    """A process group as a finding names it.
+
+    Attributes:
+        backend: Whose group is meant, where two backends have one of this name; else "".
+    """
 
     name: str
     description: str
     size: int
+    backend: str = ""
+
+    @classmethod
+    def of(cls, group: Group) -> GroupRef:
+        """How findings name a group of the case."""
+        backend = group.backend if group.has_twin else ""
+        return cls(group.name, group.description, group.size, backend)
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,7 +278,7 @@ class Job:
     """The job as the evidence shows it. Times are wall clock in ns; 0 where unknown.
 
     Attributes:
-        ranks_seen: Ranks of which there is a dump, or else something.
+        ranks_seen: Ranks with a dump, or other evidence.
         ranks_by_last_calls: Those among them that left no dump but their ring of last calls.
     """
 
@@ -367,6 +381,27 @@ class Blamed:
 
 
 @dataclass(frozen=True, slots=True)
+class UnlikeSide:
+    """What some ranks have in common, and others have otherwise.
+
+    Attributes:
+        value: "" where it is not set.
+        ranks: Below zero: nodes of which no rank is known.
+    """
+
+    value: str
+    ranks: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Unlike:
+    """A version, limit, variable or the arguments, unlike on some ranks; most ranks' side first."""
+
+    name: str
+    sides: tuple[UnlikeSide, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Before:
     """Earlier incidents of the same kind at the same line, by the reports of cases next to it.
 
@@ -394,6 +429,7 @@ class Report:
         decision: What to do now; None from commands that do not judge a job.
         identity: Whose it is; None where no case tells.
         before: The same in earlier cases; None where there is none.
+        differences: What its case tells of ranks that is not alike on all of them.
         nodes: That were asked for evidence; empty where no case tells.
     """
 
@@ -411,6 +447,7 @@ class Report:
     decision: Decision | None = None
     identity: Identity | None = None
     before: Before | None = None
+    differences: tuple[Unlike, ...] = ()
     nodes: tuple[AskedNode, ...] = ()
 
     def __str__(self) -> str:

@@ -137,7 +137,7 @@ class FakeJob:
         return made
 
     def tick(self, milliseconds: float) -> None:
-        """Let time pass for everybody."""
+        """Let time pass for all ranks."""
         self.now_ns += int(milliseconds * _MS)
 
     def call(  # noqa: PLR0913 - a recorded call has this many independent facts

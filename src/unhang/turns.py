@@ -26,7 +26,7 @@ def begun_ns(created_ns: Times, completed_ns: Times, retired: npt.NDArray[np.boo
     Args:
         created_ns: When the calls were made, in order.
         completed_ns: When they were seen finished; 0 for never.
-        retired: Whether somebody looked at them while they ran.
+        retired: Whether they were looked at while they ran.
     """
     before = np.zeros(len(created_ns), np.int64)
     before[1:] = np.maximum.accumulate(np.where(retired, completed_ns, 0))[:-1]

@@ -29,6 +29,7 @@ WORDS = {
     "logs": "job.log",
     "paste": "job.log",
     "rehearse": "--ranks 2 -- nowhere",
+    "fix": "--ranks 2 -- nowhere",
     "reproduce": f"{EXAMPLE} -o repro.py",
     "core": "job.log",
     "trace": "--show job.log",
@@ -45,7 +46,7 @@ WORDS = {
 
 SILENT = {
     "run", "dump", "collect", "core", "trace", "attach", "numerics", "stacks", "serve", "mcp",
-    "rehearse", "reproduce", "top",
+    "rehearse", "reproduce", "fix", "top",
 }  # fmt: skip
 """Those that write nothing to stdout with these arguments: what they do is on stderr, or fails."""
 

@@ -37,7 +37,7 @@ ELSEWHERE = {
     r"doctor.*--hosts|doctor$|doctor (comm|gpu|net)|doctor comm": "test_doctor_clusters.py",
     r"--hosts|--hostfile|--resume": "test_collect_clusters.py",
     r"numerics": "test_cli_numerics.py",
-    r"^unhang (rehearse|reproduce)": "test_rehearse.py",
+    r"^unhang (rehearse|reproduce|fix)": "test_rehearse.py",
     r"^unhang demo( --case \S+)?$": "test_cli_demo.py",
     r"attach ": "test_pausing_live.py",
     r"--pid |--tree |--native|^unhang stacks$": "test_stacks_live.py",

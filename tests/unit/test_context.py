@@ -10,7 +10,9 @@ import pytest
 from report_samples import never_joined
 
 from unhang.context.around import with_surroundings
-from unhang.report import Decision, Report
+from unhang.context.differing import changed_between
+from unhang.redact import Redactor
+from unhang.report import Decision, Report, Unlike, UnlikeSide
 from unhang.reports import Look, render
 from unhang.surroundings import revision_of
 
@@ -187,3 +189,67 @@ def test_the_revision_is_read_without_git(tmp_path: Path, *, packed: bool) -> No
     assert revision_of(str(inside)) == "4f2a9c1b4f"
     (git / "HEAD").write_text("spoilt\n")
     assert revision_of(str(inside)) == ""
+
+
+def collected(case: Path, host: str, ranks: dict[int, dict[str, object]], torch: str) -> None:
+    """What was collected of the ranks of a node, as `unhang collect` saves it."""
+    (case / "env" / host).mkdir(parents=True)
+    (case / "env" / host / "node.json").write_text(json.dumps({"torch": torch, "load": [1, 2]}))
+    (case / "env" / host / "ranks.json").write_text(json.dumps(ranks))
+
+
+def rank_of(number: int, *more: str, **environment: str) -> dict[str, object]:
+    """A process with the variables and arguments that differ on every rank, and some more."""
+    own = {"RANK": str(number), "CUDA_VISIBLE_DEVICES": str(number), "OMP_NUM_THREADS": "1"}
+    command = ["python", "train.py", "--local-rank", str(number), f"--node_rank={number}", *more]
+    return {"command": command, "environment": {**own, **environment}}
+
+
+def test_what_ranks_have_unlike_is_told(tmp_path: Path) -> None:
+    """Versions, variables and arguments of some; not what each rank has of its own."""
+    report = never_joined()
+    case = case_of(tmp_path, "one", report)
+    (case / "env" / "node-run.json").unlink()
+    alike = {n: rank_of(n, "--lr", "1", NCCL_ALGO="Ring") for n in range(3)}
+    collected(case, "node01", alike, "2.13.0")
+    collected(case, "node02", {3: rank_of(3, "--lr", "2")}, "2.12.0")
+    told = with_surroundings(report, case)
+    found = {d.name: [(side.value, side.ranks) for side in d.sides] for d in told.differences}
+    assert found == {
+        "arguments": [("python train.py --lr 1", (0, 1, 2)), ("python train.py --lr 2", (3,))],
+        "torch": [("2.13.0", (0, 1, 2)), ("2.12.0", (3,))],
+        "NCCL_ALGO": [("Ring", (0, 1, 2)), ("", (3,))],
+    }
+    assert "NCCL_ALGO: Ring on ranks 0-2; not set on rank 3" in " ".join(shown(told).split())
+
+
+def test_redaction_drops_what_only_the_user_knows() -> None:
+    """Values of variables that no library reads, and words of a command, as in the case itself."""
+    sides = {"NCCL_ALGO": "Ring", "ROLE_NOTE": "our own", "arguments": "a.py --key our@x"}
+    told = [Unlike(name, (UnlikeSide(value, (0, 1)),)) for name, value in sides.items()]
+    clean = Redactor().report(replace(never_joined(), differences=tuple(told)))
+    values = [each.sides[0].value for each in clean.differences]
+    assert values[0] == "Ring"
+    assert not any("our" in value for value in values)
+
+
+@pytest.mark.parametrize("saved", [[], {"0": []}, {"x": {}}, {"0": {"environment": 1}}, "\ud800"])
+def test_what_is_no_description_of_ranks_says_nothing(tmp_path: Path, saved: object) -> None:
+    """Files of a case are input."""
+    report = never_joined()
+    case = case_of(tmp_path, "one", report)
+    (case / "env" / "node01").mkdir()
+    (case / "env" / "node01" / "ranks.json").write_text(json.dumps(saved))
+    assert with_surroundings(report, case).differences == ()
+    assert list(changed_between(case, case)) == []
+
+
+def test_two_cases_tell_what_changed(tmp_path: Path) -> None:
+    """What most ranks of the one have otherwise than those of the other."""
+    cases = [tmp_path / name for name in ("one", "two")]
+    for case, rate in zip(cases, ("1", "2"), strict=True):
+        collected(case, "node01", {n: rank_of(n, "--lr", rate) for n in range(2)}, f"2.{rate}")
+    assert list(changed_between(*cases)) == [
+        ("arguments", "python train.py --lr 1", "python train.py --lr 2"),
+        ("torch", "2.1", "2.2"),
+    ]

@@ -15,6 +15,7 @@ SRC = Path(__file__).parents[2] / "src" / "unhang"
 FLOORS = {
     "cli": 5, "__main__": 5,
     "run": 4, "serve": 4, "doctor": 4, "numerics": 4, "demo": 4, "rehearse": 4, "reproduce": 4,
+    "fixing": 4,
     "ingest": 3, "collect": 3, "analysis": 3, "tables": 3, "reports": 3, "cores": 3,
     "trace": 3, "context": 3, "casedir": 2, "surroundings": 2, "room": 2, "telltale": 1,
     "batches": 2, "case": 2, "casebuilder": 2, "picture": 2, "report": 2, "stacks": 2, "logs": 2,

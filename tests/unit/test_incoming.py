@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from dataclasses import dataclass, field
+from pathlib import Path
 from subprocess import run
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unhang.incoming import fit, fitting, overlaid, value_of
+from unhang.incoming import fit, fitting, overlaid, value_in, value_of
 
 
 @dataclass(frozen=True)
@@ -84,3 +86,17 @@ def test_the_command_line_starts_without_it() -> None:
     )
     done = run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stderr.strip() == ""
+
+
+def test_what_is_in_a_file(tmp_path: Path) -> None:
+    """Nothing of a file that is too large, is no JSON, is no file, or is not there."""
+    path = tmp_path / "report.json"
+    path.write_text('{"a": 1}')
+    assert value_in(path, 8) == {"a": 1}
+    assert value_in(path, 7) is None
+    path.write_text("[1,")
+    assert value_in(path, 8) is None
+    assert value_in(tmp_path, 8) is None
+    assert value_in(tmp_path / "none.json", 8) is None
+    os.mkfifo(tmp_path / "fifo")
+    assert value_in(tmp_path / "fifo", 8) is None

@@ -15,10 +15,10 @@ from unhang.analysis.rules.order import RULES as ASKED
 from unhang.analysis.rules.rule import Rule
 from unhang.catalogue import all_kinds, kind_of
 from unhang.checks import CHECKS
-from unhang.cli.shared.kind_pages import page_of
 from unhang.kinds import FAMILIES, KINDS, Kind, Trait
 from unhang.logs.rules import RULES
 from unhang.report import Finding
+from unhang.reports.content.kind_pages import page_of
 
 SRC = Path(__file__).parents[2] / "src" / "unhang"
 TABLES = ("checks.py", "logs/rules/")

@@ -127,6 +127,13 @@ def test_every_known_form_goes_from_a_log(line: str) -> None:
     assert "HIDDEN" not in Redactor().text(line)
 
 
+@pytest.mark.parametrize("line", [line for line in SECRETS if "=" in line or ": " in line])
+def test_what_is_assigned_goes_behind_the_words_of_a_log(line: str) -> None:
+    """An error quotes a line of a configuration that it could not read."""
+    assert "HIDDEN" not in without_secrets(f"[rank3]: RuntimeError: {line}")
+    assert "HIDDEN" not in without_secrets(f"2026-11-28 10:00:00,123 INFO trainer: {line}")
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -5,6 +5,7 @@ Runs in the environment of the CUDA build, which has neither unhang nor the rest
 
 import datetime
 import os
+import threading
 import time
 
 import torch
@@ -14,6 +15,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_flatten, tree_map_only
 
 JOBS = {}
+JOINED = threading.Event()
+"""Set once this process has joined the default group."""
 
 
 def job(function):
@@ -82,6 +85,7 @@ def join(backend="nccl", *, warm=True):
         if hasattr(c10d, name):
             setattr(c10d, name, patience())
     dist.init_process_group(backend, timeout=patience())
+    JOINED.set()
     if warm:
         dist.all_reduce(tensor(1))
         sync()

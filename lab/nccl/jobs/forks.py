@@ -12,13 +12,17 @@ import sys
 import threading
 import time
 import traceback
+from contextlib import suppress
 
 import devices  # noqa: F401 - registers its jobs
 import hosts  # noqa: F401 - the same
 import programs  # noqa: F401 - the same
 import torch
 import torch.distributed as dist
-from common import main
+from common import JOINED, main
+
+_STILL = 0.6
+"""Of their time-out ranks stand still before they are asked: no verdict takes that for a step."""
 
 
 def warm():
@@ -64,13 +68,52 @@ def answer(folder, rank):
 
     Twice: whole, and calls only that have not ended.
     """
-    while not os.path.exists(f"{folder}/ask"):
-        time.sleep(0.05)
+    tell_whether_it_moves(folder, rank)
     dumps = {"active": recorded(onlyActive=True), "asked": recorded()}
     for how, data in dumps.items():
         with open(f"{folder}/.{rank}", "wb") as file:
             file.write(data)
         os.rename(f"{folder}/.{rank}", f"{folder}/{how}/nccl_trace_rank_{rank}")
+
+
+def tell_whether_it_moves(folder, rank):
+    """Until the ranks are asked: a file says that this one has joined, another that it is still."""
+    before, since, still = None, time.time(), f"{folder}/still{rank}"
+    while not os.path.exists(f"{folder}/ask"):
+        now = stands_at()
+        if now != before:
+            before, since = now, time.time()
+            with suppress(FileNotFoundError):
+                os.remove(still)
+        elif JOINED.is_set():
+            open(f"{folder}/joined{rank}", "w").close()
+            if time.time() - since > _STILL * float(os.environ["LAB_TIMEOUT_S"]):
+                open(still, "w").close()
+        time.sleep(0.05)
+
+
+def stands_at():
+    """Where the main thread is, to the instruction."""
+    frame, found = sys._current_frames().get(threading.main_thread().ident), []
+    while frame:
+        found.append((frame.f_code, frame.f_lasti))
+        frame = frame.f_back
+    return found
+
+
+def settle(folder, request):
+    """Until ranks stand still or, of a job that goes on, for some seconds after they joined.
+
+    From their start alone it would be told on a busy machine before anything has gone wrong.
+    """
+    wait_until(lambda: len(glob.glob(f"{folder}/joined*")) >= request["answers"], 60)
+    wait_until(lambda: len(glob.glob(f"{folder}/still*")) >= request["answers"], request["ask_s"])
+
+
+def wait_until(condition, seconds):
+    end = time.time() + seconds
+    while time.time() < end and not condition():
+        time.sleep(0.1)
 
 
 def recorded(**which):
@@ -145,7 +188,7 @@ def run(request, port):
             rank_main(request["job"], folder, rank)
         pids.append(pid)
     store = dist.TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False)
-    time.sleep(request["ask_s"])
+    settle(folder, request)
     open(f"{folder}/ask", "w").close()
     wait_for(f"{folder}/asked", request["answers"], 30)
     if pipes := ask_pipes(folder):

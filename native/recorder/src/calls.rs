@@ -323,14 +323,7 @@ impl Quick<'_> {
                 self.recording.note_root(root);
             }
             let work = call.through(&self.wrapped.original);
-            if work.is_null() {
-                self.recording.latest.fails(at, now_ns());
-                self.raised(&known.channel, None);
-            } else {
-                self.recording.count(word::ENQUEUED);
-                self.recording.latest.returned(at, work);
-                self.is_last(work, known);
-            }
+            self.noted(at, work, known);
             Some(work)
         }
     }
@@ -444,7 +437,9 @@ impl Quick<'_> {
             let (tensor, tag) = (Owned::of(tensor), whole(tag)?);
             let peer = whole(peer)?;
             let known = self.known(peer)?;
-            known.entry.as_ref()?;
+            if known.entry.is_none() {
+                return self.recorded_by_torch(known, &tensor, (peer, tag));
+            }
             // From here on it is counted, and nothing can fail.
             let entry = self.entry_of(known.clone(), tag);
             let now = entry.created_ns;
@@ -469,6 +464,44 @@ impl Quick<'_> {
             self.follow(serial, work);
             self.describe(serial, at, &tensor);
             Some(work)
+        }
+    }
+
+    /// A send or receive without an entry of ours: the heartbeat alone notes it.
+    unsafe fn recorded_by_torch(
+        &self,
+        known: Rc<Known>,
+        tensor: &Owned,
+        (peer, tag): (i64, i64),
+    ) -> Option<Ref> {
+        unsafe {
+            let numel = self.elements_of(tensor.get())?;
+            let p2p_seq = *known.counters.add(P2P_SEQ) + 1;
+            let group = known.group;
+            let mut given =
+                Given { group, p2p_seq, peer, tag, flags: EXCHANGE, ..Given::default() };
+            (given.inputs, given.outputs) = (numel, numel);
+            if let Some(dtype) = attribute(tensor.get(), self.fixed.names.dtype.get()) {
+                given.dtype = self.recording.latest.dtype(dtype.get());
+            }
+            let at = self.recording.enter(known.slot, numel, now_ns(), given);
+            let work = self.call.through(&self.wrapped.original);
+            self.noted(at, work, known);
+            Some(work)
+        }
+    }
+
+    /// The backend has taken a call that has no entry, or it has raised.
+    unsafe fn noted(&self, at: usize, work: Ref, known: Rc<Known>) {
+        unsafe {
+            if work.is_null() {
+                self.recording.latest.fails(at, now_ns());
+                self.raised(&known.channel, None);
+            } else {
+                self.recording.count(word::ENQUEUED);
+                self.recording.latest.returned(at, work);
+                self.is_last(work, known);
+            }
         }
     }
 

@@ -156,11 +156,11 @@ def _data(now: Rates, window: Rates, kind: str | None) -> Iterator[Sign]:
     through = now.moved_per_s + now.traffic_per_s
     if through > limit.MOVING_BYTES:
         yield Sign.DATA
-    if now.stored_per_s > limit.STORING_BYTES:
+    if now.stored_per_s > limit.TRICKLING_BYTES:
         yield Sign.STORAGE
     # Without a stack what it reads elsewhere may be all there is; with one it waits on a socket.
     received = through if kind == "network" else now.traffic_per_s * (kind is None)
-    if received > limit.RECEIVING_BYTES and (kind == "network" or _reads(window)):
+    if received > limit.TRICKLING_BYTES and (kind == "network" or _reads(window)):
         yield Sign.RECEIVES
 
 

@@ -11,8 +11,8 @@ from typing import Final
 
 __all__ = [
     "APART_S", "COMPUTING_CORES", "FEW_LINES", "FLOWING_BYTES", "HELPED_CORES", "LEAST_LOOKS",
-    "MOVING_BYTES", "OFTEN", "RARE_TURN_S", "RECEIVING_BYTES", "SETTLED_LOOKS", "STARTING_LOOKS",
-    "STORING_BYTES", "TASK_CORES", "TURN_CORES", "TURN_S", "WINDOW_LOOKS",
+    "MOVING_BYTES", "OFTEN", "RARE_TURN_S", "SETTLED_LOOKS", "STARTING_LOOKS",
+    "TASK_CORES", "TRICKLING_BYTES", "TURN_CORES", "TURN_S", "WINDOW_LOOKS",
 ]  # fmt: skip
 
 APART_S: Final = 1.0
@@ -21,9 +21,6 @@ APART_S: Final = 1.0
 WINDOW_LOOKS: Final = 30
 """Looks that are kept: half a minute at one a second, so that the burst of a monitor is no work of
 a rank that is stuck, and a rank that stops counts as working for no longer."""
-
-LEAST_LOOKS: Final = 3
-"""Two intervals are the least that can show something twice; so many of the newest tell of now."""
 
 SETTLED_LOOKS: Final = 8
 """Looks without a wake-up that tell a blocked thread from one that polls: the slowest poll that was
@@ -41,13 +38,11 @@ FLOWING_BYTES: Final = 4 * MOVING_BYTES
 """The same for the alarm, between two looks and over the whole window: what it holds for work keeps
 it back for an hour, so a monitor that writes in bursts next to a stuck rank must not count."""
 
-STORING_BYTES: Final = 1 << 13
-"""Bytes per second to and from devices. A log that is flushed each second dirties a page a second,
-half of this; a checkpoint onto slow storage wrote 23 KB/s, recorded 27 KB/s."""
-
-RECEIVING_BYTES: Final = 1 << 12
-"""Bytes per second over TCP, where the main thread waits on a socket. A store that was polled ten
-times a second had 0.24 KB/s; a download that trickles 20 KB/s and more."""
+TRICKLING_BYTES: Final = 1 << 13
+"""Bytes per second to and from devices, or over TCP where the main thread waits on a socket. A log
+that is flushed each second dirties a page a second, half of this, and a store that was polled ten
+times a second had 0.24 KB/s; a checkpoint onto slow storage wrote 23 KB/s, recorded 27 KB/s, and a
+download that trickles has 20 KB/s and more."""
 
 HELPED_CORES: Final = 0.02
 """CPU time of children, of one core, while the main thread waits for them. Children that waited
@@ -60,6 +55,10 @@ next to three ranks."""
 OFTEN: Final = 2
 """Looks in which something must show to happen again and again: once is an accident, or a last
 word."""
+
+LEAST_LOOKS: Final = OFTEN + 1
+"""So many intervals are the least in which something can show again; so many of the newest tell of
+now."""
 
 STARTING_LOOKS: Final = WINDOW_LOOKS // 3
 """Looks of a window in which a compilation has started new processes; a monitor starts one every

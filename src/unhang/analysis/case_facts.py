@@ -14,13 +14,12 @@ from typing import TypeAlias
 import numpy as np
 from msgspec import Struct
 
-from unhang.analysis.claims import Claim
 from unhang.analysis.findings.flight import in_flight
+from unhang.analysis.findings.nothing_stuck import NothingStuck, nothing_stuck
 from unhang.analysis.lives.blind import Blind
 from unhang.analysis.lives.ended import Ends, ends_in
 from unhang.analysis.lives.life import Lives
 from unhang.analysis.lives.whereabouts import absent_by_stacks
-from unhang.analysis.rules.idle import idle_claim
 from unhang.analysis.sites import StackBook
 from unhang.analysis.situation import Situation
 from unhang.analysis.sources.ras import RasSays
@@ -63,9 +62,9 @@ class CaseFacts(Struct, frozen=True, eq=False, dict=True):
         return {} if self.moving else _missed_in(self.situation, self.lives)
 
     @cached_property
-    def idle(self) -> Claim | None:
+    def nothing_stuck(self) -> NothingStuck | None:
         """What the calls of dumps amount to if nothing is found in them; None without dumps."""
-        return idle_claim(self.situation) if self.situation is not None else None
+        return nothing_stuck(self.situation) if self.situation is not None else None
 
     @cached_property
     def ends(self) -> Ends:

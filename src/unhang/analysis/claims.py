@@ -127,6 +127,11 @@ class Observation(Struct, frozen=True, kw_only=True):
     host: str = ""
     time_ns: int = 0
 
+    @property
+    def asked(self) -> tuple[Subject, ...]:
+        """Who outside the job is asked by these ranks, and is to be looked at."""
+        return ()
+
     def is_same(self, other: Observation) -> bool:
         """Whether the other one tells of the same event."""
         return self is other
@@ -145,7 +150,7 @@ class Bearing(Enum):
 
     The value is the stance, the weight, the doubt that it raises and why it is so. The weight is in
     steps of confidence: down where it contradicts; the doubts that it outweighs where it supports.
-    Observations are told in the order of this table.
+    Observations stand in the order of this table.
     """
 
     STANDS = Stance.BESIDE, 0, None, "where a rank stands is not which calls it has made"
@@ -158,6 +163,7 @@ class Bearing(Enum):
     LED_BEFORE = Stance.BESIDE, 0, Doubt.LEADS, "a server that has no request looks the same"
     SAYS_IDLE = Stance.BESIDE, 0, Doubt.SERVES, "the program itself says that it has no work"
     SERVES = Stance.BESIDE, 0, Doubt.SERVES, "a server without requests stands still"
+    WAITS_OUTSIDE = Stance.BESIDE, 0, None, "what it waits for is no rank: it is not blamed"
     LEFT_OVER = Stance.BESIDE, 0, None, "it may be the reason, and names no rank"
     AWAY_INSIDE = (
         Stance.CONTRADICTS,
@@ -313,6 +319,12 @@ class Claim(Struct, frozen=True, kw_only=True):
         """Culprits that wait for what may still come, and for no longer than a pause takes."""
         pauses = (w.observation.ranks for w in self.weighed if w.bearing is Bearing.PAUSES)
         return tuple(sorted({rank for ranks in pauses for rank in ranks}))
+
+    @property
+    def links(self) -> tuple[int, ...]:
+        """Culprits that wait for an answer from outside the job: these are not blamed."""
+        seen = (w.observation.ranks for w in self.weighed if w.bearing is Bearing.WAITS_OUTSIDE)
+        return tuple(sorted({rank for ranks in seen for rank in ranks}))
 
     @property
     def all_doubts(self) -> tuple[Doubt, ...]:

@@ -131,6 +131,8 @@ _LOOK: Final[Mapping[str, Reason]] = {
 
 
 def _where_to_look(cause: Claim, lives: Lives) -> Reason:
+    if cause.links and {*cause.links} >= {*cause.culprits}:
+        return "outside"
     if any(look.meaning.kind == "stopped" for look in lives.looks_at(cause.culprits)):
         return "stopped"
     return _LOOK.get(cause.kind.family, "away")
@@ -168,7 +170,7 @@ def _hosts_of_failure(failure: Failure, lives: Lives) -> Iterator[str]:
         return
     hosts = {lives.nodes.host_of.get(rank, "") for rank in failure.culprits}
     hosts = (hosts | {event.fields.get("host") or event.host}) - {""}
-    if len(hosts) == 1:  # Two names are a contradiction, or one node under two: nobody knows.
+    if len(hosts) == 1:  # Two names are a contradiction, or one node under two: which is unknown.
         yield from hosts
 
 
@@ -178,6 +180,8 @@ def _hosts_of_failure(failure: Failure, lives: Lives) -> Iterator[str]:
 def _subjects(cause: Claim, action: Action, lives: Lives) -> Iterator[Subject]:
     if action == "restart-without":
         yield from (Subject("host", host, host=host) for host in _bad_hosts(cause, lives)[:_MOST])
+    elif asked := [each for w in cause.weighed for each in w.observation.asked]:
+        yield from asked[:_MOST]
     elif action != "restart":
         yield from _ranks(cause, lives)
 

@@ -1,7 +1,7 @@
 """What explains what: the table of it, and what becomes of a claim that another one explains.
 
 A cause that something else explains is its consequence. Rules that find a reason (an end, a
-failure, a shortage, calls or groups that do not fit) say of which sort it is and of which ranks;
+failure, a shortage, calls or groups that do not fit) say its sort and its ranks;
 which claims it explains is decided here, for all of them alike. The edges of a sort that several
 rules share are here; a reason that only one finding gives carries its own.
 """

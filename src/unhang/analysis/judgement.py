@@ -73,7 +73,7 @@ def judge(claims: Sequence[Claim], backdrop: Backdrop) -> Report:
     """Make the report of claims that have been settled and weighed.
 
     Args:
-        claims: In the order in which they are told.
+        claims: In the order of the report.
         backdrop: What stands next to them.
     """
     findings = [

@@ -52,7 +52,7 @@ def _is_reason(claim: Claim, because: Because) -> bool:
 
 
 def told_instead(claims: Sequence[Claim]) -> list[Claim]:
-    """The claims without those of which others say more."""
+    """The claims without those that others say more about."""
     rows = [row for row in INSTEAD if any(map(row.told, claims))]
     return [c for c in claims if not any(row.left_out(c) for row in rows)]
 
@@ -133,9 +133,9 @@ def _handed_on(lead: Claim, claim: Claim) -> dict[str, None]:
 
 
 def with_first(claims: Sequence[Claim], rivals: Sequence[Claim]) -> list[Claim]:
-    """The claims, and the one that counts of reasons of which only one came first.
+    """The claims, and the reason that counts where only one of several came first.
 
-    It is the earliest of which others tell already, or which explains whom they blame; or else the
+    It is the earliest that others mention already, or that explains whom they blame; or else the
     earliest of all. It leads what it explains, or where nothing else is a cause; else, or where
     another rank is known to have ended, it comes after the others, and makes them less sure.
     """

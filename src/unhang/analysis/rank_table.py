@@ -52,8 +52,8 @@ def rank_table(
         lives: Of the ranks, where there are no dumps.
         book: Takes the stacks that are referred to.
         situation: What dumps show; None where there are none.
-        findings: In the order in which they are told.
-        blind: Ranks of which the dumps show nothing.
+        findings: In the order of the report.
+        blind: Ranks that the dumps show nothing about.
     """
     causes = [finding for finding in findings if finding.role == "cause"]
     culprits = {rank for finding in causes for rank in finding.culprits}
@@ -167,7 +167,7 @@ def _failed(situation: Situation) -> set[int]:
 
 
 def _ended(situation: Situation) -> dict[int, int]:
-    """How ranks ended that somebody saw end, as shells say it."""
+    """The exit statuses of ranks whose end was seen, as shells give them."""
     samples = (s for s in situation.evidence.case.samples if s.rank >= 0 and s.role == "rank")
     return {s.rank: s.exit_status for s in samples if s.exit_status is not None}
 

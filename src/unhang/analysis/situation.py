@@ -64,7 +64,7 @@ class Situation(Struct, frozen=True, eq=False, dict=True):
     def group_ref(self, waiting_call: int) -> GroupRef:
         """Group of a waiting call as findings name it."""
         group = self.group(waiting_call)
-        return GroupRef(group.name, group.description, group.size)
+        return GroupRef.of(group)
 
     def row(self, waiting_call: int) -> int:
         """A row that stands for a waiting call: the head of its lowest rank."""
@@ -206,7 +206,7 @@ class Situation(Struct, frozen=True, eq=False, dict=True):
         return f"{call.name.op}{f'{kind}{number}' if number >= 0 else ''} of {call.group.label}"
 
     def last_lines(self, indices: Iterable[int]) -> tuple[int, ...]:
-        """Of which of them `sites_of_absent` shows the last call, not where they stand (global)."""
+        """Those whose last call `sites_of_absent` shows, not where they stand (global)."""
         rows = self.last_rows(self.placed_now(indices)[1])
         calls = self.evidence.case.calls
         return tuple(sorted(calls.rank[rows[calls.stack[rows] >= 0]].tolist()))
@@ -245,7 +245,7 @@ class Situation(Struct, frozen=True, eq=False, dict=True):
         return CallSide(
             ranks=tuple(ranks),
             role=role,
-            group=GroupRef(group.name, group.description, group.size),
+            group=GroupRef.of(group),
             seq=None if p2p or calls.seq[row] < 0 else int(calls.seq[row]),
             p2p_seq=int(calls.p2p_seq[row]) if p2p and calls.p2p_seq[row] >= 0 else None,
             op=case.names[int(calls.name[row])].op,

@@ -36,7 +36,7 @@ from unhang.analysis.rank_table import rank_table
 from unhang.analysis.rules.before_groups import before_groups
 from unhang.analysis.rules.beside_dumps import with_looks, with_outside
 from unhang.analysis.rules.causes import claims_of
-from unhang.analysis.rules.first_failure import besides, failures, with_last_line
+from unhang.analysis.rules.first_failure import failures, with_last_line
 from unhang.analysis.rules.groups_apart import groups_apart
 from unhang.analysis.rules.last_traced_call import stacks_heard
 from unhang.analysis.rules.late_rank import late_claims
@@ -44,6 +44,7 @@ from unhang.analysis.rules.order import asked, weighed
 from unhang.analysis.rules.rank_ended import ended, notes_on_kills
 from unhang.analysis.rules.roots_apart import with_roots
 from unhang.analysis.rules.rule import When
+from unhang.analysis.rules.said_beside import besides
 from unhang.analysis.rules.silent_rank import notes_on_nodes
 from unhang.analysis.rules.sizes_apart import ended_for_calls, sizes_apart
 from unhang.analysis.rules.told import notes_on, with_told
@@ -67,7 +68,7 @@ __all__ = ["diagnose"]
 
 
 _MOST_WHOLE = 1 << 14
-"""Ranks of which all calls are looked at, where there are windows only."""
+"""Ranks whose calls are all looked at, where there are windows only."""
 
 
 def diagnose(case: Case, *, slow: bool = False) -> Report:
@@ -213,7 +214,7 @@ def _beside_calls(claims: list[Claim], facts: CaseFacts) -> list[Claim]:
 
     Args:
         claims: From dumps; none where there are none.
-        facts: What was seen beside.
+        facts: What other sources show.
     """
     lives, book = facts.lives, facts.book
     early = before_groups(lives, book)

@@ -15,7 +15,7 @@ from typing import Final
 
 from unhang.casedir.contents import MANIFEST, Contents, contents_of
 from unhang.casedir.reports import FOLDER
-from unhang.incoming import fitting, value_of
+from unhang.incoming import fitting, value_in
 
 __all__ = ["case_of", "good_before"]
 
@@ -82,10 +82,4 @@ def _reports(case: Path) -> Iterator[Path]:
 
 def _read(path: Path) -> _Report | None:
     """A report; None where it is not there or is something else."""
-    try:
-        if not path.is_file() or path.stat().st_size > _MOST_BYTES:
-            return None
-        value = value_of(path.read_bytes())
-    except (OSError, ValueError):
-        return None
-    return next(iter(fitting([value], _Report)), None)
+    return next(iter(fitting([value_in(path, _MOST_BYTES)], _Report)), None)

@@ -31,9 +31,8 @@ from unhang.casedir.sharing import (
     reserve,
 )
 from unhang.errors import OutputError
-from unhang.incoming import fitting, overlaid, value_of
+from unhang.incoming import fitting, overlaid, value_in
 from unhang.record.contact.runtime_dir import private_dir, private_opener, safe_name
-from unhang.regular import open_regular
 from unhang.wording import intervals
 
 __all__ = [
@@ -197,7 +196,7 @@ def create_case(
 
 
 def not_found(ranks: Iterable[int], host: str = "") -> list[RankPart]:
-    """What a node says of ranks that it should have, and of which there is no process."""
+    """What a node says of ranks that it should have, and that have no process."""
     why = {"all": "no process of it was found on its node"}
     return [RankPart(rank, host, missing=why) for rank in ranks]
 
@@ -280,7 +279,7 @@ def merge_manifest(case: Path) -> None:
     endings: dict[str, Ending] = {}
     late: dict[str, LateRun] = {}
     for path in sorted((case / "parts").glob("*.json")):
-        value = _read_part(path)
+        value = value_in(path, _MAX_PART)
         if path.name.endswith(".end.json"):
             ended, misfits = overlaid(Ending(""), value)
             endings |= {} if misfits else {path.name.removesuffix(".end.json"): ended}
@@ -291,16 +290,6 @@ def merge_manifest(case: Path) -> None:
     runs = {part.run for part in parts}
     missed = [each for run, each in late.items() if run not in runs]
     save_file(case / "manifest.json", _json(_manifest(parts, endings, missed)))
-
-
-def _read_part(path: Path) -> object:
-    """What a part holds; None where it cannot be read, or is larger than any."""
-    try:
-        with open_regular(path) as stream:
-            data = stream.read(_MAX_PART + 1)
-        return value_of(data) if len(data) <= _MAX_PART else None
-    except (OSError, ValueError):
-        return None
 
 
 def _checked(value: object, run: str) -> NodePart:
@@ -374,7 +363,7 @@ def _asked(parts: Sequence[NodePart], late: Sequence[LateRun], world: int) -> li
 
 
 def _silent_part(late: LateRun) -> AskedPart:
-    """A run of which nothing came: lost, where that is known, or late."""
+    """A run that sent nothing: lost, where that is known, or late."""
     if late.why:
         return AskedPart(late.host, "not-reached", [*late.ranks], why=late.why)
     return AskedPart(late.host, "late", [*late.ranks], why=f"waited {late.waited_s:.0f} s")

@@ -1,7 +1,7 @@
 """Whom a case directory belongs to: reservations, and the nodes of one job that share it.
 
 A directory that was named with --case is reserved before the job starts. Runs of the same job (its
-other nodes) may claim it too; each leaves its name there. Whoever sees an incident announces it in
+other nodes) may claim it too; each leaves its name there. A run announces an incident in
 its directory, the others read that while they watch, and take part. Nothing is sent: the file
 system is the channel, and what is read from it is not trusted.
 """
@@ -98,7 +98,7 @@ class Reservation:
 
 
 def claim(path: Path, job: str, run: str = "") -> Reservation:
-    """Reserve a directory for a job before it starts, so that nobody finds out at 3 a.m.
+    """Reserve a directory for a job before it starts, so that no user finds out at 3 a.m.
 
     Other runs of the same job (its other nodes) may claim it too; each leaves its name there.
 
@@ -221,7 +221,7 @@ def can_join(path: Path, named: Path, job: str, run: str) -> bool:
     if _owner(path) != job or part_path(path, run).exists():
         return False
     found = _announcement(path)
-    if found is None:  # Reserved, or somebody is about to say what it is for.
+    if found is None:  # Reserved, or a run is about to say what it is for.
         return not (path / "manifest.json").exists()
     if _goes_on(path, found.run):
         return False

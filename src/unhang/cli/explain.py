@@ -30,7 +30,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the page of one code, or the list of all."""
     from unhang.catalogue import url_of
-    from unhang.cli.shared.kind_pages import find, page_of
+    from unhang.reports.content.kind_pages import find, page_of
 
     look = look_of(look_options(args), sys.stdout, os.environ)
     if args.list or not args.code:
@@ -55,8 +55,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _listed() -> Iterator[str]:
     """A block for each family: its name and what it is, then a line for each kind."""
-    from unhang.cli.shared.kind_pages import by_family
     from unhang.kinds import FAMILIES
+    from unhang.reports.content.kind_pages import by_family
 
     for family, kinds in by_family():
         rows = (f"  {kind.code:6}  {kind.slug:30} {kind.meaning}" for kind in kinds)

@@ -48,6 +48,7 @@ COMMANDS: tuple[CommandEntry, ...] = (
     CommandEntry(
         "reproduce", f"{_EVIDENCE}.reproduce", "write the smallest script that hangs alike"
     ),
+    CommandEntry("fix", f"{_VERDICTS}.fix", "propose a diff after which all calls meet"),
     CommandEntry("demo", "unhang.cli.demo", "hang a small job here and diagnose it"),
     CommandEntry("numerics", f"{_VERDICTS}.numerics", "find where numbers first differ"),
     CommandEntry("attach", "unhang.cli.attach", "debug a rank that stopped in a breakpoint"),

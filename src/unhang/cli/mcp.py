@@ -1,7 +1,7 @@
 """Serve the verdicts to agents: a server of the Model Context Protocol on stdin and stdout.
 
-Its tools read what a job left behind and nothing else: no process is signalled or sampled, no file
-is written. An agent is offered diagnose, paste, entries, stacks, query and explain.
+Its tools are diagnose, paste, entries, stacks, query and explain. They read only what a job left
+behind: none signals or samples a process, or writes a file.
 """
 
 from __future__ import annotations

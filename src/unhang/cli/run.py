@@ -1,8 +1,8 @@
 """Run a job with the recorder in it; when it hangs or crashes, collect evidence and diagnose.
 
 CMD is any launcher or script: torchrun, python -m torch.distributed.run, accelerate, deepspeed,
-mpirun, srun, or plain python with RANK set. Its output, input, signals and exit code are passed
-through, and nothing in its code has to change. When no call finishes any more, or a rank dies, the
+mpirun, srun, or plain python with RANK set. Input, output, signals and exit code
+pass through, and its code needs no change. When calls no longer finish, or a rank dies, the
 evidence of all ranks goes into a case directory and the verdict to stderr.
 """
 

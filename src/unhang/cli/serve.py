@@ -80,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
     paths = args.paths or ([] if args.collect else [CASES])
     more = _fleet_in(args.collect) if args.collect else []
     if not args.live:
-        cases_in(paths)  # a place that is not there is told before the address is
+        cases_in(paths)  # a missing place is reported before the address is
     token = _token(args.token_file)
     with _listening(args.port) as place:
         port, aim = place.getsockname()[1], "&to=live" if args.live else ""

@@ -1,7 +1,7 @@
 """Asking a running rank for its dumps, by whichever way it still answers.
 
 In this order: unhang's recorder over its socket; torch's worker server, which answers even while a
-thread holds the GIL. Where no recorder of ours is in the process, what torch itself was told to
+thread holds the GIL. Where no recorder of ours is in the process, what torch itself was set to
 offer: its worker server (TORCH_WORKER_SERVER_SOCKET), or NCCL's pipe
 (TORCH_NCCL_DEBUG_INFO_PIPE_FILE). Nothing is signalled. Where a dump goes, and what an older file
 is worth, is up to those who ask: `unhang run` and `unhang collect`.
@@ -182,5 +182,5 @@ def changed(path: Path) -> float:
 
 
 def _words(error: OSError) -> str:
-    """An error without the path of a socket, which means nothing to anybody."""
+    """An error without the path of a socket, which means nothing to a reader."""
     return str(error).rpartition(": ")[2] or type(error).__name__

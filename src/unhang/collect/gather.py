@@ -63,7 +63,7 @@ class _Told:
 
 @dataclass(frozen=True, slots=True)
 class NodeJob:
-    """A job of which ranks run on a node.
+    """A job with ranks on a node.
 
     Attributes:
         node: As the launcher knows it.
@@ -126,7 +126,7 @@ class Gathered:
 
     @property
     def are_mixed(self) -> bool:
-        """Whether ranks of several jobs run there, of which none was chosen.
+        """Whether ranks of several jobs run there, and no job was chosen.
 
         Nodes may call one job by different names: then they share its size and no rank.
         """

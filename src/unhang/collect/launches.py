@@ -41,7 +41,7 @@ class Delivery:
         parcels: Files of whole parcels by node, as the nodes call themselves.
         broken: Why a node's parcel is not whole.
         error: What went wrong with the command itself, in its own words; "" if nothing.
-        passed_over: Lines under further names, of which no more were taken.
+        passed_over: Lines under further names, which were too many to take.
         again: Names under which more came than one answer.
     """
 

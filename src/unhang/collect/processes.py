@@ -2,7 +2,7 @@
 
 Every field may be missing: processes end while they are looked at, and those of other users hide
 their environment. Nothing is signalled, traced or stopped here. Command lines come
-without the secrets that can be told (`unhang.telltale`).
+without the secrets that can be recognised (`unhang.telltale`).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _TOLD = VARIABLES | {
     "TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE",
     "TORCH_NCCL_DEBUG_INFO_PIPE_FILE", "TORCHELASTIC_ERROR_FILE", "XDG_CACHE_HOME", "HOME",
 }  # fmt: skip
-"""The variables that are kept: the others are nobody's business here, secrets above all."""
+"""The variables that are kept: the others do not belong here, secrets above all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ def wakes_in_s(pid: int, proc: Path = PROC) -> float:
     """Seconds until the sleep of a process's main thread ends; -1 where it has none that tells.
 
     Python 3.11 and later sleep until a moment (clock_nanosleep(2) with TIMER_ABSTIME), which lies
-    in their memory; earlier ones wait in select(2) for a while, of which nobody sees the rest.
+    in their memory; earlier ones wait in select(2) for a while, and its rest is not to be seen.
     """
     words = (_read(proc / str(pid) / "syscall") or "").split()
     if len(words) <= _SLEEP_WORDS or words[0] != _CLOCK_NANOSLEEP.get(platform.machine()):

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
+from unhang.activity.peers import Peer, peer_of
 from unhang.collect.permission import Refusal, refusal
 from unhang.collect.processes import Process, read_process, wakes_in_s
 from unhang.collect.ranks import TITLE, Target
@@ -24,15 +25,21 @@ from unhang.stacks.roles import role_of_stack
 __all__ = ["Looks", "sample_once", "sample_processes"]
 
 LOOK_TIMEOUT_S = 10.0
+_MOST_ASKED = 8
 _INSTALL = "Install a sampler: pip install 'unhang[stacks]' (py-spy, pystack)."
 
 
 @dataclass(frozen=True, slots=True)
 class Looks:
-    """What looking showed: samples in order of rank and time, and notes with what to do."""
+    """What looking showed: samples in order of rank and time, and notes with what to do.
+
+    Attributes:
+        hints: What to do alone, note by note: a sample's `error` says why.
+    """
 
     samples: tuple[ProcessSample, ...]
     notes: tuple[Note, ...] = ()
+    hints: tuple[str, ...] = ()
 
 
 def sample_processes(
@@ -78,14 +85,25 @@ def sample_processes(
                 samples.append(seen)
                 if why:
                     refusals.setdefault(why, []).append(target.process.pid)
+            asked = [pool.submit(sample_once, each) for each in _asked(samples, number)]
+            samples += [replace(j.result()[0], host=host, sample=number) for j in asked]
     ordered = sorted(samples, key=lambda s: (s.rank < 0, s.rank, s.parent_rank, s.pid, s.sample))
-    return Looks(tuple(ordered), tuple(_notes(refusals)))
+    return Looks(tuple(ordered), tuple(_notes(refusals)), tuple(why.hint for why in refusals))
+
+
+def _asked(samples: Iterable[ProcessSample], number: int) -> Iterable[Target]:
+    """The processes of this node for whose answers ranks wait, and that are none of theirs."""
+    looked = [sample for sample in samples if sample.sample == number]
+    known = {sample.pid for sample in looked}
+    pids = {s.peer_pid for s in looked if s.peer_pid and s.rank >= 0} - known
+    found = filter(None, map(read_process, sorted(pids)[:_MOST_ASKED]))
+    return [Target(process, role="server") for process in found]
 
 
 def _measured(
     targets: Sequence[Target], interval_s: float, sleep: Callable[[float], None]
 ) -> dict[int, Shortage]:
-    """What each process was short of between two looks, when nobody looks at it.
+    """What each process was short of between two looks, while it is not looked at.
 
     Looking takes time on cores, and in a container that of the ranks' own group.
     """
@@ -108,7 +126,7 @@ def sample_once(
     """One look at one process: its state first, then its stacks.
 
     Returns:
-        The sample, and why there are no stacks in it where somebody can do something about it.
+        The sample, and why it has no stacks, where a user can do something about it.
     """
     now = read_process(target.process.pid)
     if now is None or now.start_ticks != target.process.start_ticks:
@@ -172,6 +190,7 @@ def _ended(target: Target, process: Process, error: str) -> ProcessSample:
 
 
 def _bare(target: Target, process: Process, error: str) -> ProcessSample:
+    peer = peer_of(process.pid) if process.state == "S" else Peer()
     return ProcessSample(
         rank=target.rank,
         host="",
@@ -181,6 +200,9 @@ def _bare(target: Target, process: Process, error: str) -> ProcessSample:
         time_ns=time.time_ns(),
         error=error,
         parent_rank=target.parent_rank,
+        peer=peer.address,
+        peer_pid=peer.pid,
+        peer_command=peer.command,
         **process.as_seen(),
     )
 

@@ -28,7 +28,8 @@ from unhang.isolated import STANDARD_FIRST
 __all__ = ["COLLECTOR", "MODULES", "Shipment", "collector_zip", "make_program"]
 
 MODULES = (
-    "__init__.py", "_version.py", "activity/__init__.py", "activity/looks.py", "bounds.py",
+    "__init__.py", "_version.py", "activity/__init__.py", "activity/looks.py", "activity/peers.py",
+    "bounds.py",
     "isolated.py", "model.py", "errors.py", "wording.py", "room.py", "surroundings.py",
     "collect/__init__.py", "collect/asking.py", "collect/node", "collect/parcel.py",
     "collect/permission.py", "collect/processes.py", "collect/ranks.py", "collect/samplers.py",

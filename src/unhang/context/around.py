@@ -15,18 +15,16 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from unhang.casedir.contents import contents_of
+from unhang.context.differing import differences_of, files_of, read_json
 from unhang.context.recalled import Past, facts_of, incidents_of, is_same_root, is_same_run
 from unhang.context.storms import stopped
 from unhang.context.tallies import history_of
-from unhang.incoming import fitting, value_of
-from unhang.regular import leading_out, open_regular
+from unhang.incoming import fitting
 from unhang.report import Before, Blamed, Excerpt, Finding, Identity, Report, Site, to_json
 from unhang.stacks.ownership import same_file
 
 __all__ = ["with_surroundings"]
 
-_MOST_FILES: Final = 64
-_MOST_BYTES: Final = 4 << 20
 _MOST_LINES, _MOST_LINE = 7, 200
 
 
@@ -56,7 +54,11 @@ def with_surroundings(report: Report, case: Path, history: Sequence[Path] = ()) 
         case: Its directory.
         history: Directories of earlier cases, next to the one that holds it.
     """
-    report = replace(_with_code(report, case), identity=_identity(case))
+    report = replace(
+        _with_code(report, case),
+        identity=_identity(case),
+        differences=differences_of(case, report.ranks),
+    )
     return _with_history(report, case, history)
 
 
@@ -87,29 +89,17 @@ def _source_of(site: Site, saved: list[_Excerpt]) -> Excerpt | None:
 
 
 def _saved(case: Path) -> Iterator[_Excerpt]:
-    folder = case / "env"
-    outside = set(leading_out(folder, [""])) if folder.is_dir() else set()
-    paths = [*folder.glob("source-*.json"), *folder.glob("*/source.json")]
-    for path in sorted(each for each in paths if each not in outside)[:_MOST_FILES]:
-        for each in fitting([_read(path)], _Saved):
+    for path in files_of(case, "source-*.json", "*/source.json"):
+        for each in fitting([read_json(path)], _Saved):
             for excerpt in fitting(each.excerpts, _Excerpt):
                 inside = 0 < excerpt.first <= excerpt.line < excerpt.first + len(excerpt.lines)
                 if inside and len(excerpt.lines) <= _MOST_LINES:
                     yield excerpt
 
 
-def _read(path: Path) -> object:
-    try:
-        with open_regular(path) as file:
-            data = file.read(_MOST_BYTES + 1)
-        return value_of(data) if len(data) <= _MOST_BYTES else None
-    except (OSError, ValueError):
-        return None
-
-
 def _told(path: Path, shape: type[T]) -> T | None:
     """What a file of a case says; None where it is not there or is something else."""
-    return next(iter(fitting([_read(path)], shape)), None)
+    return next(iter(fitting([read_json(path)], shape)), None)
 
 
 # ------------------------------------------------------------------ whose it is
@@ -127,8 +117,7 @@ def _identity(case: Path) -> Identity | None:
     told = contents_of(case)
     if told is None:
         return None
-    folder = case / "env"
-    paths = sorted([*folder.glob("node-*.json"), *folder.glob("*/node.json")])[:_MOST_FILES]
+    paths = files_of(case, "node-*.json", "*/node.json")
     nodes = [node for path in paths if (node := _told(path, _Surroundings)) is not None]
     node = _Surroundings(*(_first(nodes, name) for name in ("python", "torch", "revision")))
     named = {"torch": node.torch, "Python": node.python}
@@ -201,6 +190,6 @@ def _earlier(case: Path, history: Sequence[Path], before_s: float) -> Iterator[P
         if time.monotonic() > deadline:
             return
         with suppress(ValueError, OSError):
-            past = facts_of(path, _read(path / "report.json"))
+            past = facts_of(path, read_json(path / "report.json"))
             if past.time_s < before_s:
                 yield past

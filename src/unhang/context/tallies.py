@@ -2,7 +2,7 @@
 
 A host that was a culprit three times in four incidents may be bad, or unlucky: next to each count
 stands how likely it is that any host had at least so many by chance, if every host of an incident
-were as likely to be blamed. Incidents with one host have nobody else to blame, and do not count for
+were as likely to be blamed. Incidents with one host have no other to blame, and do not count for
 that. It is a reason to look at a host, and no verdict.
 """
 

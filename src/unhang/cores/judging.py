@@ -1,4 +1,4 @@
-"""What cores tell: who crashed, who only ended itself after somebody else, who was alive.
+"""What cores tell: which process crashed, which ended after another, which was alive.
 
 A crash in native code is a cause. An abort by a watchdog is a consequence. A core of a living
 process shows one moment and proves no hang: that is said, and no rank is blamed.

@@ -96,7 +96,7 @@ def read_core(
 
 
 def _commands(path: Path, program: str) -> list[list[str]]:
-    """What to try, best first. gdb loads no script of anybody, and asks no server for symbols."""
+    """What to try, best first. gdb loads no script, and asks no server for symbols."""
     commands = []
     pystack = _beside_python("pystack")
     if pystack:

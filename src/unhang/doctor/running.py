@@ -109,7 +109,7 @@ def kernels_ports(count: int = 2) -> tuple[int, ...]:
 def ask_facts(
     asking: NodeAsker, nodes: Sequence[Node], told: Mapping[str, str], timeout_s: float
 ) -> Facts:
-    """Ask all nodes; each gets the address that was told, or the one that its facts show."""
+    """Ask all nodes; each gets the address that was given, or the one that its facts show."""
     asked_ns = time.time_ns()
     answers = []
     for answer in asking.ask(nodes, "facts", {}, timeout_s):

@@ -76,7 +76,7 @@ def _parted(
 
 
 def _is_json(text: str) -> bool:
-    """A dump that somebody has decoded to text, and no path."""
+    """A dump that a caller has decoded to text, and no path."""
     return text.lstrip()[:1] == "{" and '"' in text and not os.path.lexists(text[:255])
 
 
@@ -103,7 +103,7 @@ def _bytes_of(item: object) -> bytes:
     if isinstance(item, (Mapping, list, tuple)):
         try:
             return pickle.dumps(item, protocol=4)
-        except Exception as error:  # whatever the values of somebody's dictionary raise
+        except Exception as error:  # whatever the values of a caller's dictionary raise
             raise UsageError(f"this dump cannot be read: {error}", _HINT) from error
     raise UsageError(f"{type(item).__name__} is neither a path nor a dump", _HINT)
 

@@ -289,7 +289,7 @@ def _make_unique(incidents: list[DumpSet]) -> None:
 def empty_copies(files: Sequence[DumpFile], shared: Dictionaries) -> None:
     """Take from a file what another rank's file holds to the nanosecond: only one of them counts.
 
-    No two ranks make many calls at the same moments: somebody handed over one dump twice.
+    No two ranks make many calls at the same moments: one dump was handed over twice.
     """
     first: dict[tuple[int, str, int], DumpFile] = {}
     for item in files:

@@ -90,7 +90,7 @@ def ray_engine(
         raise MissingExtraError("--engine ray", "ray")
     told = address or os.environ.get("RAY_ADDRESS", "")
     _reach(told)
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is told to anybody
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing leaves the machine
     import ray
 
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
@@ -111,7 +111,7 @@ def ray_engine(
 
 
 def _reach(address: str) -> None:
-    """See whether anybody listens: Ray itself would try for minutes."""
+    """See whether a server listens: Ray itself would try for minutes."""
     host, colon, port = address.removeprefix("ray://").rpartition(":")
     if not colon or not port.isdecimal():
         return

@@ -94,7 +94,7 @@ def host_of(event: LogEvent) -> str:
 
 
 def _missed(event: LogEvent) -> Iterator[str]:
-    """The address that nobody answered at, unless the job went on after it."""
+    """The address that gave no answer, unless the job went on after it."""
     if event.code not in _NCCL | _GLOO or WENT_ON in event.fields:
         return
     for key, value in event.fields.items():

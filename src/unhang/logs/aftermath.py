@@ -44,8 +44,8 @@ class LogEnd:
     def take_back(self, teller: Teller) -> None:
         """Take back the causes after which their own ranks counted further steps.
 
-        Others may count a step or two after a rank has failed, so that a cause of which the rank is
-        not known needs many more.
+        Others may count a step or two after a rank has failed, so that a cause whose rank is not
+        known needs many more.
         """
         kept = teller.kept
         if not kept.causes:

@@ -1,7 +1,7 @@
 """Which rank of the job a number within a communicator is: NCCL numbers each communicator from 0.
 
 The largest one is the job's, as far as all logs tell. A process whose own largest is smaller, and
-one whose number another device has too in one as large, is nobody by these numbers.
+one whose number another device has too in one as large, is no rank by these numbers.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Communicators:
         return number if size == self.size and not self.several else UNKNOWN_RANK
 
     def settled(self, events: Iterable[LogEvent]) -> Iterator[LogEvent]:
-        """The events, nobody's where what was read after them shows that a number is no rank."""
+        """The events, no rank's where what was read after them shows that a number is no rank."""
         for event in events:
             among = event.fields.get(AMONG)
             wrong = among is not None and (self.several or int(among) < self.size)

@@ -50,7 +50,7 @@ def settled(events: Sequence[LogEvent]) -> tuple[LogEvent, ...]:
     """The events, where one that its launcher explains, or that passed, is no cause any more.
 
     Torchelastic ends the others when a rank has failed, and kills after a while who does not go.
-    What two lines prove together is told by one of them, and the other follows.
+    Where two lines prove a thing together, one of them reports it, and the other follows.
     """
     events = joined(events)
     ends = {event.time_ns: event.rank for event in events if event.code == CHILD_FAILED.code}
@@ -135,7 +135,7 @@ def ordered_failures(events: Sequence[LogEvent]) -> tuple[list[FailureGroup], bo
 
     Stamps with a zone and stamps without one are never compared: hosts keep local time. That a
     process ended comes after all else that it said, whichever file tells it; an exception of a
-    thread of nobody knows which process, after those of ranks: a helper's ends no job.
+    thread of an unknown process, after those of ranks: a helper's ends no job.
 
     Returns:
         The folded causes (role "cause" of a rule that claims something), and whether their order
@@ -154,7 +154,7 @@ def ordered_failures(events: Sequence[LogEvent]) -> tuple[list[FailureGroup], bo
 
 
 def is_a_helpers(event: LogEvent) -> bool:
-    """Whether it ended a thread of nobody knows which process."""
+    """Whether it ended a thread of an unknown process."""
     return event.rank < 0 and IN_THREAD in event.fields
 
 
@@ -178,7 +178,7 @@ def _by_clock(causes: Sequence[LogEvent]) -> tuple[list[FailureGroup], bool]:
 
 
 def _noticed(causes: Sequence[LogEvent]) -> list[LogEvent]:
-    """Without what was printed of no rank, where the same is told again with its rank."""
+    """Without what was printed of no rank, where the same comes again with its rank."""
     met = {event.code for event in causes if _has_rank(event)}
     return [e for e in causes if _has_rank(e) or e.code not in met or not _is_echoed(e)]
 

@@ -28,7 +28,7 @@ _LOST_PEER = re.compile(
 
 
 def follows(error: str, frames: Sequence[Frame]) -> bool:
-    """Whether an exception is what one gets when a peer has gone, or was told to end.
+    """Whether an exception is what one gets when a peer has gone, or was ordered to end.
 
     Args:
         error: "RuntimeError: what it says".

@@ -38,10 +38,10 @@ MAX_UNEXPLAINED = 1_000
 """Unexplained errors that are kept: the first ones, and always the newest."""
 
 ANY_EXCEPTION = UNHANDLED_EXCEPTION.code
-"""The rule for exceptions of which no other rule knows the message."""
+"""The rule for exceptions with a message that no other rule knows."""
 
 ANY_ERROR = UNEXPLAINED_ERROR.code
-"""The rule for errors by their mark, of which no other rule knows the message."""
+"""The rule for errors by their mark, with a message that no other rule knows."""
 
 IN_THREAD = "thread"
 """Field of an exception that ended a thread, not its process: the thread's name, or "?"."""
@@ -115,7 +115,7 @@ class EventBook:
 
         Args:
             rule: That knows it.
-            whose: The rank that wrote it, or the host where no rank is told.
+            whose: The rank that wrote it, or the host where no rank is known.
             text: What is compared, numbers aside.
             end: Where its line ends, in bytes from the beginning of the log.
             make: The event, given its place in the order of reading.

@@ -2,7 +2,7 @@
 
 Lines are compared by their shape: numbers, paths, addresses and quoted words aside. A library that
 mines templates (drain3) finds more of what varies, and was left out: it costs 0.7 s at every start
-and pins other libraries to releases of 2021. What a rule knows is told by the rule, not here.
+and pins other libraries to releases of 2021. What a rule knows is reported by the rule, not here.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def read_good_run(
 
     Args:
         sources: Logs of runs that went well.
-        notes: Where what is left out is told.
+        notes: Takes what is left out.
         incidents: Logs of runs that did not: each is read as far as it went well.
     """
     shapes: set[str] = set()

@@ -176,7 +176,7 @@ def _kind_key(mark: re.Match[bytes], data: bytes, end: int) -> _KindKey:
 
 
 def _is_plain(mark: re.Match[bytes], data: bytes, end: int, line: Line) -> bool:
-    """Whether the words begin where the mark ends, and whose they are is told by it alone."""
+    """Whether the words begin where the mark ends, which alone says whose they are."""
     rest = data[mark.end() : end]
     return (
         rest.isascii()
@@ -203,7 +203,7 @@ def _sure(rules: Iterable[LogRule], text: str) -> bool:
     """Whether no rule up to the first that matches looks for a certain digit."""
     for rule in rules:
         if rule.code == ANY_ERROR:
-            return True  # Beside a rule that knows the line it is not asked.
+            return True  # Next to a rule that knows the line it is not asked.
         if rule.only or _looks_for_digits(rule.pattern):
             return False
         if rule.search(text):

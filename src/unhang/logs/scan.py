@@ -36,7 +36,7 @@ from unhang.regular import reason
 __all__ = ["FileScanner", "is_text", "scan_logs", "scan_texts"]
 
 LOOKED_AT = 4_096
-"""Bytes by which text is told from what is none."""
+"""Bytes that distinguish text from what is none."""
 OPEN_LIMIT = 5_000
 """Lines of other streams after which a traceback that never ended is given up."""
 

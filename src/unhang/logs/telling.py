@@ -1,6 +1,6 @@
 """Make events of lines: by which rule, whose line it is, when it was written, what else it tells.
 
-A line that wraps another one is judged by what it wraps; an error of which no rule knows the words
+A line that wraps another one is judged by what it wraps; an error with words that no rule knows
 is kept by its own mark. Nothing is decided here: see `failure`.
 """
 
@@ -261,7 +261,7 @@ class Teller:
     def _marked(
         self, line: Line, hit: tuple[LogRule, re.Match[str]] | None, traceback: Traceback | None
     ) -> bool:
-        """An error by its own mark, of which no rule knows the words."""
+        """An error by its own mark, with words that no rule knows."""
         if hit is None and line.level in ("E", "F"):
             whole = _WHOLE_LINE.match(line.text)
             hit = (UNEXPLAINED_ERROR, whole) if whole else None
@@ -367,7 +367,7 @@ def _waited_for(rule: LogRule, match: re.Match[str]) -> str:
 
 
 def _role(rule: LogRule, fields: Mapping[str, str], text: str, frames: Sequence[Frame]) -> LogRole:
-    """What a message is; an exception of which no rule knows the words may still follow."""
+    """What a message is; an exception with words that no rule knows may still follow."""
     if "xid" in fields:
         return role_of_xid(int(fields.get("before", fields["xid"])), mild="mild" in fields)
     if rule.code == ANY_EXCEPTION and follows(text, frames):

@@ -64,7 +64,7 @@ class CrashWatch:
             sys.excepthook = self._hook
 
     def note_exits(self) -> None:
-        """Keep from where the program asks to end: neither way tells anybody else."""
+        """Keep from where the program asks to end: neither way leaves another trace."""
         global _watch  # noqa: PLW0603 - there is one process
         _watch = self
         for owner, name in ((sys, "exit"), (os, "_exit")):
@@ -117,7 +117,7 @@ class CrashWatch:
     # -------------------------------------------------------------- the end
 
     def leaving(self, frame: FrameType, status: object, *, at_once: bool) -> None:
-        """The program asks to end: keep from where, and because of which error.
+        """The program asks to end: keep from where, and the error that led there.
 
         Who handles an error by leaving (torch.multiprocessing.spawn does) calls no excepthook. A
         forked child of multiprocessing ends so in any case, and runs none of the hooks at exit.
@@ -250,7 +250,7 @@ _CHILD_ENDS: Final = ("/multiprocessing/popen_fork.py", "/multiprocessing/forkse
 """Where the standard library ends a forked child, once its function has returned or raised."""
 
 _watch: CrashWatch | None = None
-"""Who is told that the program asks to end."""
+"""The watch that keeps from where the program asks to end."""
 
 
 def _noted(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -14,6 +14,6 @@ __all__ = ["pass_lines_on"]
 
 
 def pass_lines_on(role: str) -> None:
-    """Let a launcher write each line when it has it, also where nobody sees a terminal."""
+    """Let a launcher write each line when it has it, also where there is no terminal."""
     if role == "launcher" and isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(line_buffering=True)

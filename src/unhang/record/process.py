@@ -179,7 +179,7 @@ class ArmedProcess:
         )
 
     def write_mark(self) -> None:
-        """Write the mark; without a runtime directory there is nobody to tell."""
+        """Write the mark; without a runtime directory there is no reader."""
         if self.directory is None:
             return
         try:

@@ -7,9 +7,9 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -54,6 +54,7 @@ class RehearsalWishes:
         case: The new directory that keeps the evidence; None for none.
         since: What ranks called before, to compare with.
         save: The file that keeps what they call, if all calls meet.
+        instead: By path, what the ranks read in the place of a file of Python.
     """
 
     steps: int = 0
@@ -61,6 +62,7 @@ class RehearsalWishes:
     case: Path | None = None
     since: KeptSchedule | None = None
     save: Path | None = None
+    instead: Mapping[str, str] = field(default_factory=dict)
 
 
 @contextmanager
@@ -152,7 +154,7 @@ def _once(job: RehearsedJob, case: Path, wishes: RehearsalWishes) -> RehearsalEn
     try:
         return rehearse(
             job, folder, case / "logs", steps=wishes.steps, limit_s=wishes.limit_s,
-            progress=_progress(),
+            progress=_progress(), instead=wishes.instead,
         )  # fmt: skip
     finally:
         shutil.rmtree(folder, ignore_errors=True)

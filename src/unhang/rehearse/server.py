@@ -10,7 +10,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -39,7 +39,7 @@ class _Line:
 
 def rehearse(
     job: RehearsedJob, folder: Path, logs: Path, *, steps: int, limit_s: float,
-    progress: Callable[[Referee, float], None],
+    progress: Callable[[Referee, float], None], instead: Mapping[str, str],
 ) -> RehearsalEnd:  # fmt: skip
     """Run a job to its end state.
 
@@ -50,6 +50,7 @@ def rehearse(
         steps: Optimizer steps after which a rank ends; 0 for its own end.
         limit_s: After so long the ranks are ended.
         progress: Called now and then.
+        instead: By path, what ranks read in the place of a file of Python.
 
     Raises:
         InputError: The ranks cannot be started.
@@ -60,7 +61,7 @@ def rehearse(
         "script": job.script if job.is_module else str(Path(job.script).absolute()),
         "words": job.words, "module": job.is_module, "ranks": job.ranks or 1, "nodes": job.nodes,
         "steps": steps, "stacks": str((logs.parent / "stacks").absolute()), "alone": not job.ranks,
-        "run": job.running or list(range(job.ranks or 1)),
+        "run": job.running or list(range(job.ranks or 1)), "instead": dict(instead),
     }  # fmt: skip
     (folder / "plan.json").write_text(json.dumps(plan))
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as door:

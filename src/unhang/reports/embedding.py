@@ -1,7 +1,7 @@
 """The data inside the page: report and picture as one JSON value, packed so that it stays small.
 
 Ranks are folded to ranges, words that come again are numbered, bars are columns. The page draws
-from this alone, so whoever reads it back has what is on the page.
+from this alone, so a reader of it has what is on the page.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ALL = 1 << 30
 LEAST_LATE_MS = 50
 """The darkest shade stands for so much at least (`HEAT.least` of the script): less is pale."""
 _NUMBER = re.compile(r"#(\d+)")
-_STATES = ("finished", "open", "failed", "missing", "unknown")
+_STATES = ("finished", "open", "failed", "missing", "unknown", "pending")
 """As the script numbers them."""
 
 

@@ -14,6 +14,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from importlib.resources import files
 
+from markdown_it import MarkdownIt
+
 from unhang.case import Case
 from unhang.model import LogEvent
 from unhang.picture import Picture, Rate
@@ -21,6 +23,7 @@ from unhang.report import Report, Step
 from unhang.reports import markdown
 from unhang.reports.content.axes import axis_of
 from unhang.reports.content.brief import Brief, brief_of
+from unhang.reports.content.kind_pages import find, page_of
 from unhang.reports.content.story import Chapter, Story, tell
 from unhang.reports.embedding import embedded, facts_of, shows_lateness
 from unhang.reports.look import Look
@@ -30,6 +33,9 @@ __all__ = ["asset", "hash_of", "render", "text_of"]
 
 _MOST_LINES = 12
 _LONG_WORD = re.compile(r"(?<!\S)(?!https?://)\S{81,}")
+_LINK = re.compile(r"</?a\b[^>]*>")
+"""From the page of one kind to that of another: the file of it is not here."""
+_CODE = re.compile(r"^UH\d+\b")
 _HEAD, _TAIL = 50, 25
 _MOST_IN_TEAMS = 128
 """Of more ranks, small cells by group do not fit a screen."""
@@ -134,7 +140,7 @@ def _head(brief: Brief, report: Report) -> Iterator[str]:
     if blamed:
         yield f'<a class="skip noprint" href="#rank={blamed[0]}">Go to rank {blamed[0]}</a>'
     yield f'<header><div class="bar"><span class="status {brief.status}">{brief.status}</span>'
-    yield f'<span class="soft">{text_of(brief.basis)}</span>'
+    yield f'<span class="soft">{_CODE.sub(_to_its_page, text_of(brief.basis), 1)}</span>'
     yield '<button type="button" class="noprint" data-copy="ticket">Copy as ticket</button></div>'
     yield f"<h1>{_short(brief.verdict)}</h1>"
     if brief.whose:
@@ -341,9 +347,31 @@ def _findings(story: Story) -> Iterator[str]:
         yield "<h2>In full</h2>"
     for chapter in story.chapters:
         yield from _chapter(chapter)
+    yield from _explained(story)
     if story.others:
         yield "<h3>Also found</h3>"
         yield from _list(story.others)
+
+
+def _explained(story: Story) -> Iterator[str]:
+    """What `unhang explain` says of each kind that is told in full: links lead to no network."""
+    kinds = {chapter.code: chapter.slug for chapter in story.chapters}
+    for code, slug in kinds.items():
+        if (kind := find(code)) is not None:
+            yield f"<details><summary>{text_of(code)} {text_of(slug)}: what it means, what else it "
+            yield f'could be</summary><div class="kind" id="{text_of(code)}">'
+            yield f"{_marked_up(page_of(kind))}</div></details>"
+
+
+def _marked_up(page: str) -> str:
+    """A page of ours below the headings of this one; the keyboard reaches blocks of code."""
+    text = MarkdownIt("commonmark", {"html": False}).render(page.partition("\n")[2])
+    text = text.replace("<pre>", '<pre tabindex="0">').replace("h2>", "h4>")
+    return _LINK.sub("", text)
+
+
+def _to_its_page(code: re.Match[str]) -> str:
+    return f'<a href="#{code[0]}">{code[0]}</a>'
 
 
 def _chapter(chapter: Chapter) -> Iterator[str]:

@@ -16,7 +16,7 @@ from unhang.reports.look import Look
 __all__ = ["render", "sayable_json"]
 
 _FLAT = ("ranks", "notes", "stacks")
-"""Long lists of the report of which each item fits a line."""
+"""Long lists of the report with items that fit a line."""
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401 - whatever json.dumps did not know

@@ -1,4 +1,4 @@
-"""What a page may use: width, colour, characters. It is told from outside, never found out here."""
+"""What a page may use: width, colour, characters. It is handed in, never found out here."""
 
 from __future__ import annotations
 

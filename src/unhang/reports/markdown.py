@@ -1,6 +1,6 @@
 """The report as Markdown, to be pasted into an issue or a chat.
 
-Foreign text can form no markup, mention nobody and refer to no issue: what GitHub would turn into a
+Foreign text can form no markup, mention no user, refer to no issue: what GitHub would turn into a
 link ("#41", "@team") is broken up.
 """
 

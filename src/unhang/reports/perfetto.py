@@ -25,10 +25,10 @@ __all__ = ["render"]
 _US = 1000.0
 _INSTANT_US = 1
 _LATE_MS = 1.0
-"""Nobody has waited for somebody who came this little later."""
+"""No rank has waited for one that came this little later."""
 
 _ALL_WAIT = ("all", "barrier", "reduce_scatter")
-"""Beginnings of operations that end for nobody before the last has come."""
+"""Beginnings of operations that end for no member before the last has come."""
 
 
 class _Slice(NamedTuple):
@@ -95,7 +95,7 @@ def _met(bars: Iterable[Bar]) -> dict[int, list[Bar]]:
 def _end_ms(bar: Bar, own: Iterable[Bar]) -> float:
     """Where a call is drawn to end: where it did, or as late as is known.
 
-    An open one lasts until the newest sign of life. One that has finished, nobody knows when, has
+    An open one lasts until the newest sign of life. One that has finished at an unknown time has
     lasted until the last of its collective came, if it is of those in which all wait for all.
     """
     if bar.end_ms is not None:

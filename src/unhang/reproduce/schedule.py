@@ -32,6 +32,15 @@ _ROOTED: Final = frozenset({"broadcast", "reduce", "gather", "scatter"})
 _LISTED: Final = frozenset({"gather", "scatter"})
 _RECEIVES: Final = "recv"
 _SENDS: Final = "send"
+_ALIKE: Final = re.compile("_|base$|into_tensor|tensor|single|coalesced$")
+"""Parts of names under which recorders write the same operation."""
+_OF_ONE: Final = re.compile("base|tensor|single")
+"""Parts of names of operations whose parts lie in one tensor, not in a list."""
+_BY_MEMBER: Final = {
+    "allgather": ("outputs",), "gather": ("outputs",), "reducescatter": ("inputs",),
+    "scatter": ("inputs",), "alltoall": ("inputs", "outputs"),
+}  # fmt: skip
+"""Which tensors have a part for each member of the group."""
 _SAID: Final = re.compile(r"(\w+)\((root|reduction) (\w+)\)")
 """How the dumps of a rehearsal tell a root or a reduction about which ranks disagree."""
 
@@ -136,11 +145,12 @@ def _move(
         root = members.index(int(said[3]))
     elif said and said[2] == "reduction":
         reduction = said[3]
-    return Move(
+    made = Move(
         group, op, inputs, outputs, dtypes[0] if dtypes else "Float",
         peer=peer, tag=tags.get(call.row, 0), root=root, reduction=reduction, ended=ended,
         frame=user_frame(call.frames) or next(iter(call.frames), None), unit=(group, call.seq),
     )  # fmt: skip
+    return _resized(made, len(call.group.members), len(members))
 
 
 def _is_list(shapes: tuple[Shape, ...]) -> bool:
@@ -237,7 +247,7 @@ def _within_all_windows(moves: dict[int, tuple[Move, ...]]) -> dict[int, tuple[M
 
 
 def units_of(programs: Programs) -> tuple[list[Unit], set[Unit]]:
-    """All units in the order in which they were begun, and those of which a call did not end."""
+    """All units in the order in which they were begun, and those with a call that did not end."""
     first: dict[Unit, int] = {}
     opened: dict[Unit, bool] = defaultdict(bool)
     for moves in programs.moves.values():
@@ -273,4 +283,27 @@ def _among(move: Move, members: tuple[int, ...], place: Mapping[int, int]) -> Mo
     if 0 <= move.peer < len(members):
         peer = moved(move.peer, -1)
         return replace(move, peer=peer) if peer >= 0 else None
+    move = _resized(move, len(members), len(left))
     return replace(move, root=moved(move.root, 0)) if move.root >= 0 else move
+
+
+def _resized(move: Move, before: int, after: int) -> Move:
+    """A collective with the sizes that it has in a group of fewer members."""
+    sides = _BY_MEMBER.get(_ALIKE.sub("", move.op), ())
+    if before == after or not sides:
+        return move
+    inputs, outputs = (
+        _share(move.op, shapes, before, after) if side in sides else shapes
+        for side, shapes in (("inputs", move.inputs), ("outputs", move.outputs))
+    )
+    return replace(move, inputs=inputs, outputs=outputs)
+
+
+def _share(op: str, shapes: tuple[Shape, ...], before: int, after: int) -> tuple[Shape, ...]:
+    """As many tensors of a list, or rows of a tensor, for each member as before."""
+    if len(shapes) == before and not _OF_ONE.search(op):
+        return shapes[:after]
+    return tuple(
+        (shape[0] // before * after, *shape[1:]) if shape and not shape[0] % before else shape
+        for shape in shapes
+    )

@@ -1,4 +1,4 @@
-"""The incidents of one run: the open one, the last, and the verdicts that are told of them.
+"""The incidents of one run: the open one, the last, and their verdicts.
 
 When one begins and ends, and what is done about it, the patrol decides.
 """
@@ -29,7 +29,7 @@ MOST_INCIDENTS = 16
 """More than this many cases of one run would tell nothing new."""
 
 STACKS_S = ALL_S
-"""So long a verdict that is made beside the job is waited for: before the job is ended, with the
+"""So long a verdict made while the job runs is waited for: before the job is ended, with the
 stacks of its calls; and after its end."""
 
 
@@ -132,7 +132,7 @@ class Docket:
     # -------------------------------------------------------------- how it goes on
 
     def goes_on(self, text: str, *, ended_well: bool = False) -> None:
-        """What is open has turned out to be a pause: that is told, and judged anew.
+        """What is open has turned out to be a pause: that is reported, and judged again.
 
         Args:
             text: How it turned out.
@@ -143,7 +143,7 @@ class Docket:
             self._amend(self.current, ended_well=ended_well)
 
     def _amend(self, incident: NodeIncident, *, ended_well: bool) -> None:
-        """Judge anew, beside the job, what has turned out to be a pause."""
+        """Judge again, while the job runs, what has turned out to be a pause."""
         if self.context.company().follows or not incident.amend(ended_well=ended_well):
             return
         refining = self._refining
@@ -155,8 +155,13 @@ class Docket:
             if self.last is incident:
                 self._guard.verdict = verdict
 
-        self._amending = threading.Thread(target=work, name="unhang-amend", daemon=True)
-        self._amending.start()
+        thread = threading.Thread(target=work, name="unhang-amend", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # no room for a thread: the watch waits for the verdict
+            work()
+        else:
+            self._amending = thread
 
     def close(self, text: str, code: int | None = None) -> None:
         """The one that is open is over; `text` says how.

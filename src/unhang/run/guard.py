@@ -53,7 +53,7 @@ class Guard:
     Attributes:
         verdict: Of the last incident, or None.
         code: Exit code of the command, once it has ended.
-        interrupted_s: When somebody last told the command to end; 0.0 for never.
+        interrupted_s: When the command was last ordered to end; 0.0 for never.
         hurried: The user is impatient: finish with what there is.
         wake_fd: Becomes readable whenever there is news.
     """
@@ -105,7 +105,7 @@ class Guard:
         self._wake()
 
     def told_to_end(self) -> None:
-        """The command was sent a signal to end: that its ranks end now is nobody's fault."""
+        """The command was sent a signal to end: that its ranks end now is no fault."""
         self.interrupted_s = time.monotonic()
         self._wake()
 

@@ -37,7 +37,7 @@ def run_id() -> str:
 
 
 def spans_nodes(command: Sequence[str]) -> bool:
-    """Whether the launcher was told to use more than one node."""
+    """Whether the launcher was to use more than one node."""
     nodes = option_of(command, "--nnodes") or "1"
     return nodes not in ("1", "1:1")
 

@@ -115,11 +115,15 @@ class Meter:
             ) from error
 
     def __enter__(self) -> None:
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            say(f"no metrics: {error}")
 
     def __exit__(self, *_: object) -> None:
         self._over.set()
-        self._thread.join()
+        if self._thread.ident is not None:
+            self._thread.join()
 
     def _guarded(self) -> None:
         try:

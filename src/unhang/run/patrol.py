@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from unhang.activity.thresholds import APART_S
+from unhang.run.child.hearing import Hearing
 from unhang.run.child.speak import say
 from unhang.run.docket import Docket
 from unhang.run.guard import Guard, Orders
@@ -34,7 +35,7 @@ from unhang.run.watching.watch import (
     Working,
 )
 from unhang.run.words import end_words, slow_words, unarmed_words, work_words
-from unhang.wording import rank_phrase
+from unhang.wording import printable, rank_phrase
 
 __all__ = ["Patrol"]
 
@@ -65,6 +66,7 @@ class Patrol:
         self.rankless = RanklessCommand()
         self.others = Others(orders, guard, self.interval_s)
         self.docket = Docket(guard, orders, lambda: self.others.company, self._keep_up)
+        self.hearing = Hearing(orders.streams, f"{orders.folder}/logs")
         self._told_of: set[int] = set()
         self._ended: int | None = None
         self._seen_then = 0
@@ -94,6 +96,7 @@ class Patrol:
                 self.watch.forget_ranks()
                 self.course = Course()
             self._look_at_progress()
+            self._listen_to_log()
             self._take_over()
             self._listen_to_others()
             self._obey()
@@ -173,10 +176,21 @@ class Patrol:
             self.watch.told_of_hang()
         self._act(incident)
 
+    def _listen_to_log(self) -> None:
+        """A line that says that something stands still: the stacks are taken, nothing is ended.
+
+        What it stands for is an alarm's to decide: an engine may compile for minutes.
+        """
+        line = self.hearing.news()
+        if line and self.roster.members and self.docket.current is None and not self._obeying():
+            what = What("line", f"the log says {printable(line)!r}", still_s=self.watch.still_s)
+            self._conclude(self._begin(what))
+            self.docket.close("a line of the log was looked into")
+
     def _look_at_pace(self) -> None:
         """A rank that keeps the others waiting is reported once; the job goes on in the meantime.
 
-        Nobody is asked in a quiet: the answer costs CPU time, which would look like the rank's own.
+        No rank is asked in a lull: the answer costs CPU time, which would look like the rank's own.
         """
         marks = [member.mark for member in self.roster.members if not member.unarmed]
         slow = self.pacing.look(marks, time.monotonic())
@@ -198,7 +212,7 @@ class Patrol:
     def _after_end(self, event: Alarm | Resumed | None) -> Alarm | Resumed | None:
         """Keep back an alarm at a rank's end, until a launcher has had its time to end the job.
 
-        Where nobody ends it, what stands still then is an incident of its own: that of the end is
+        Where it is not ended, what stands still then is an incident of its own: that of the end is
         closed, and what was seen then tells nothing of who waits now.
         """
         if self.docket.current is None or self.docket.current.what.kind != "rank-ended":

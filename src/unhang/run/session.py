@@ -147,7 +147,7 @@ def _supervised(command: Sequence[str], wishes: Wishes, names: tuple[str, str], 
             code = supervise(command, env, streams, f"{folder}/logs", guard)
     if not wishes.rank_log_place:
         failed = code != 0 and guard.verdict is None and not guard.interrupted_s
-        # Of a launcher that was killed the ranks may print on, and nobody passes that on.
+        # Ranks of a launcher that was killed may print on, and nothing passes that on.
         failed = failed or code == _KILLED
         settle_logs(plan.log_place, run, failed=failed)
     if guard.verdict is not None:

@@ -25,7 +25,7 @@ TERMINATED = 128 + signal.SIGTERM
 
 
 class RanklessCommand:
-    """A command of which no rank is there yet."""
+    """A command without a rank so far."""
 
     def __init__(self) -> None:
         """It has just begun."""

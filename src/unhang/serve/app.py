@@ -130,7 +130,6 @@ class _Desk:
     """Answers requests about the cases under some paths."""
 
     def __init__(self, paths: Sequence[Path], job: str) -> None:
-        self._paths = paths
         self._job = job
         self._asking = asyncio.Lock()
         self._verdicts = Verdicts(paths)

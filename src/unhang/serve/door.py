@@ -1,4 +1,4 @@
-"""Who may ask the server: somebody with the token, on this machine, from one of its own pages.
+"""Who may ask the server: a client with the token, on this machine, from one of its own pages.
 
 Every request needs the token, as a cookie or as "Authorization: Bearer". The name in Host must be
 the loopback's, so that a foreign page cannot reach us by a name that it lets point here; a request

@@ -8,6 +8,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from unhang.context.differing import changed_between
 from unhang.context.recalled import incidents_of
 from unhang.context.tallies import CHANCE, History, Tally
 from unhang.reports.html import asset, hash_of, text_of
@@ -255,7 +256,7 @@ def comparison_page(first: tuple[str, Past], second: tuple[str, Past]) -> str:
 
 
 def saved_page(past: Past) -> str:
-    """What is left of an incident of which only the report was kept."""
+    """What is left of an incident when only the report was kept."""
     return framed("a saved report", _saved_lines(past))
 
 
@@ -285,6 +286,7 @@ def refusal_page(why: str) -> str:
     return framed("not here", [f'<p role="status">{text_of(why)}</p>'])
 
 
+_MOST_UNLIKE = 60
 _COMPARED = {
     "status": "status",
     "summary": "verdict",
@@ -308,6 +310,15 @@ _COMPARED = {
 def _comparison_lines(links: Iterable[str], first: Past, second: Past) -> Iterator[str]:
     rows = (("case", *links, ""), *_compared(first, second))
     yield from table_of(("", "a", "b", ""), rows, "compared")
+    unlike = [
+        tuple(text_of(value or "not set") for value in row)
+        for row in changed_between(first.path, second.path)
+    ]
+    if unlike:
+        yield "<h2>Arguments, environment and nodes</h2>"
+        yield from table_of(("differs", "a", "b"), unlike[:_MOST_UNLIKE], "compared")
+        if len(unlike) > _MOST_UNLIKE:
+            yield f'<p class="soft">and {len(unlike) - _MOST_UNLIKE:,} more</p>'
     shared = sorted(set(first.culprit_hosts) & set(second.culprit_hosts))
     lines = sorted(set(first.places) & set(second.places))
     both = [*(f"host {name}" for name in shared), *lines]

@@ -45,7 +45,7 @@ def asking(path: Path, sql: str, time_limit_s: float = QUERY_S) -> Iterator[Quer
     """Run one reading statement on a DuckDB file, or on a directory of Parquet files.
 
     Args:
-        path: As `write_database` or `write_parquet` wrote it, or somebody else.
+        path: As `write_database` or `write_parquet` wrote it, or another program.
         sql: The statement.
         time_limit_s: How long the engine may work on it.
 

@@ -133,7 +133,7 @@ def call_columns(
         case: For its calls.
         ids: Which collective each is part of.
         texts: As `call_texts` gives them.
-        wanted: Names of the columns: those that nobody stores are not made.
+        wanted: Names of the columns: those that are not stored are not made.
         count: How many calls, from the first; None for all.
     """
     own = _own(case, ids)

@@ -114,7 +114,7 @@ def collective_columns(case: Case, ids: npt.NDArray[np.int64]) -> CallColumns:
 
 
 def _whole_ranks(rank: Numbers) -> Iterator[slice]:
-    """Pieces of which no two have calls of one rank; a single one where ranks are in no order."""
+    """Pieces, no two with calls of one rank; a single one where ranks are in no order."""
     ordered = bool((rank[1:] >= rank[:-1]).all())
     starts = np.unique(np.searchsorted(rank, rank[::_PIECE])) if ordered else [0]
     for start, stop in pairwise([*starts, len(rank)]):

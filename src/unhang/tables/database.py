@@ -214,7 +214,7 @@ def write_database(case: Case, report: Judged, path: str, *, force: bool = False
 
 @contextmanager
 def written(case: Case, report: Judged) -> Iterator[Path]:
-    """The tables of a case as a file that nobody else reads, and that is gone afterwards.
+    """The tables of a case as a file that no other user reads, and that is gone afterwards.
 
     Raises:
         OutputError: It cannot be written.

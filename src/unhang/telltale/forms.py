@@ -1,4 +1,4 @@
-"""By what a secret is told: its own form, or the form of what stands around it.
+"""What gives a secret away: its own form, or the form of what stands around it.
 
 As in `tells`: tables only, and every pattern linear in the length of a text.
 """
@@ -160,7 +160,7 @@ FORMS: Final = (
         0,
     ),
     (r"(?P<kept>\bset\s[^\n]{0,60}\b(?:key|token|secret|password)\s-v\s)(?P<value>\S+)", 0),
-    # what CI is told to hide
+    # what CI is asked to hide
     (r"(?P<kept>::add-mask::|issecret=true\])(?P<value>\S[^\n]*)", re.IGNORECASE),
     # a line of .pgpass
     (

@@ -1,4 +1,4 @@
-"""By what a secret is told: the names before it.
+"""What gives a secret away: the names before it.
 
 Tables only; `telltale` reads them. Every pattern is linear in the length of a text (a test tries
 each on its own worst inputs): what is unbounded begins where a run of its characters does. That is
@@ -105,7 +105,7 @@ ASSIGNED: Final = (
         r"[\"']?,?\s{1,4}[\"']?value[\"']?\s{0,4}[=:]\s{0,4})"
         r"(?P<value>(?<=[\"'])[^\"'\n]+|\"[^\"\n]+|'[^'\n]+|[^\s\"',}]+)"
     ),
-    # the same for tokens, of which models have harmless ones: a mere number is none
+    # the same for tokens; models have harmless ones, so a mere number is none
     rf"(?P<kept>token{_LAST}{_SIGN})(?![\d.,]+(?!\S))(?P<value>{_VALUE})",
     # pw=value, "pass": "value"; PWD=/a/path is a working directory
     (
@@ -136,9 +136,10 @@ ASSIGNED: Final = (
         rf"\A(?P<kept>[ \t]{{0,40}}(?:{_WORDS})[ \t]{{1,8}})(?!(?:{_SAYS})\b)"
         r"(?P<value>\S+)(?=\s{0,8}\Z)"
     ),
-    # a line of a configuration: bind_pass = value
+    # a line of a configuration, as a file or behind a log's own words has it: bind_pass = value
     (
-        r"\A(?P<kept>[ \t>$+-]{0,40}[\w.\[\]\"'$-]{0,80}(?:pass|pw|pwd|psw|psk|authtok)[\"']?\]?"
+        r"(?:\A|(?<=[:\])>] ))"
+        r"(?P<kept>[ \t>$+-]{0,40}[\w.\[\]\"'$-]{0,80}(?:pass|pw|pwd|psw|psk|authtok)[\"']?\]?"
         r"[ \t]{0,20}[:=][ \t]{0,20}[\"']?)"
         rf"(?![\d.,]+[\"';]?\Z|/|(?:{_SAYS}|ok|done|true|false|yes)\b)"
         r"(?P<value>(?<=\")[^\"\n]+|(?<=')[^'\n]+|[^\s\"']{2,})(?=[\"']?;?\s{0,8}\Z)"

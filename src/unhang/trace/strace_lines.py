@@ -1,7 +1,7 @@
 """What strace prints, line by line: `-f`, `-ff`, `-t`, `-tt`, `-ttt`, `-r`, `-T`, `-y`, or bare.
 
 Where strace did not name descriptors itself, they are followed from the calls that open them. What
-comes from outside is bounded: so many threads, so many files, so many different calls are told.
+comes from outside is bounded: so many threads, so many files, so many different calls are shown.
 """
 
 from __future__ import annotations

@@ -51,11 +51,11 @@ SPIN_PER_S = 2_000.0
 ALIKE = 0.8
 """Share of all calls that the three commonest are, in a thread that goes round."""
 BUSY = 0.8
-"""Share of the time awake from which on a thread that makes few system calls is told."""
+"""Share of the time awake from which on a thread that makes few system calls is reported."""
 MOSTLY = 0.9
 """Share of the time in calls of one kind on one file that counts as waiting there."""
 HELD = 0.2
-"""Share of the time in one unfinished call from which on it is told."""
+"""Share of the time in one unfinished call from which on it is reported."""
 FEW_PER_S = 200.0
 """Fewer system calls a second than that leave a busy thread to its own code."""
 

@@ -30,7 +30,6 @@ __all__ = [
     "UNSTAMPED",
     "Observed",
     "SyscallTrace",
-    "parse_strace",
     "read_strace",
     "strace_files",
     "trace_command",
@@ -216,10 +215,3 @@ def _strace() -> str:
 
 def _in_order(traces: dict[int, SyscallTrace], main_pid: int) -> tuple[SyscallTrace, ...]:
     return tuple(sorted(traces.values(), key=lambda t: (t.pid != main_pid, t.pid)))
-
-
-def parse_strace(text: str, main_pid: int) -> tuple[SyscallTrace, ...]:
-    """Read what strace printed, one trace a thread, the main thread first."""
-    reader = StraceReader(main_pid)
-    reader.read(text.splitlines())
-    return _in_order(reader.traces, main_pid)

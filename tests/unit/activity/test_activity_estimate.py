@@ -148,7 +148,7 @@ def test_being_looked_into_is_no_movement() -> None:
 
 def test_what_comes_over_tcp_counts_where_it_was_asked_for() -> None:
     """Looks of the watch do not ask; those of the verdict do."""
-    before, after = ProcessLook(9.2, traffic=1000), ProcessLook(10.4, traffic=9000)
+    before, after = ProcessLook(9.2, traffic=1000), ProcessLook(10.4, traffic=25_000)
     looks = (*worked(9), before, after)
     assert doing(looks, "network").signs == (Sign.RECEIVES,)
     assert doing(looks, "lock").signs == ()

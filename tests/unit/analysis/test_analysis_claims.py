@@ -21,7 +21,7 @@ from unhang.analysis.rules.idle import IDLE
 from unhang.analysis.rules.never_joined import NEVER_JOINED
 from unhang.analysis.rules.silent_rank import SILENT_RANK
 from unhang.analysis.rules.skipped_call import SKIPPED_CALL
-from unhang.analysis.rules.telling import worded, words_of
+from unhang.analysis.rules.telling import _VERDICTS, words_of
 from unhang.analysis.rules.wait_cycle import WAIT_CYCLE
 
 ANALYSIS = Path(unhang.analysis.findings.__file__).parents[1]
@@ -169,7 +169,7 @@ def modules(folder: str) -> list[str]:
 def test_all_words_are_about_facts_that_rules_state() -> None:
     """What words are registered for is a frozen struct, and comes from a rule."""
     import_module("unhang.analysis.words")
-    registered = worded()
+    registered = tuple(_VERDICTS)
     assert len(registered) > len(modules("findings"))
     for about in registered:
         assert issubclass(about, Struct), about

@@ -35,8 +35,14 @@ def test_verdicts_on_real_dumps(path: Path, truth: Truth) -> None:
     assert disagreements(truth, verdict_of(to_json(diagnose(load(path))))) == []
 
 
-def unfinished_only(path: Path, folder: Path) -> None:
-    """Write dumps as TORCH_INCLUDE_ONLY_ACTIVE makes them: what has a time of completion is out."""
+def unfinished_only(path: Path, folder: Path, later_s: float = 0.0) -> None:
+    """Write dumps as TORCH_INCLUDE_ONLY_ACTIVE makes them: what has a time of completion is out.
+
+    Args:
+        path: Captured dumps.
+        folder: Where to write them.
+        later_s: So much later than they were written.
+    """
     with tarfile.open(path) as archive:
         for member in archive.getmembers():
             data = archive.extractfile(member)
@@ -45,7 +51,7 @@ def unfinished_only(path: Path, folder: Path) -> None:
             kept = [e for e in dump["entries"] if not e["time_discovered_completed_ns"]]
             file = folder / Path(member.name).name
             file.write_bytes(pickle.dumps({**dump, "entries": kept}, protocol=2))
-            os.utime(file, (member.mtime, member.mtime))
+            os.utime(file, (member.mtime + later_s, member.mtime + later_s))
 
 
 _LOST_WITH_FINISHED_CALLS = (
@@ -59,6 +65,8 @@ _LOST_WITH_FINISHED_CALLS = (
     "extra_exchange",  # how often each line was called
     "healthy_all", "uneven_stall",  # what kind of call a counter counts
 )  # fmt: skip
+_SHOWN_LATER = ("call_never_ends", "device_stops", "kernel_hangs")
+"""Hosts ran ahead: how long they have been in a call shows once no host runs so far ahead."""
 
 
 @pytest.mark.parametrize(
@@ -74,8 +82,25 @@ def test_verdicts_on_what_dumps_of_unfinished_calls_keep(
     path: Path, truth: Truth, tmp_path: Path
 ) -> None:
     """The same verdict from unfinished calls alone, where these can tell."""
-    unfinished_only(path, tmp_path)
+    later_s = 30 if path.name.startswith(_SHOWN_LATER) else 0
+    unfinished_only(path, tmp_path, later_s)
     assert disagreements(truth, verdict_of(to_json(diagnose(load(tmp_path))))) == []
+
+
+@pytest.mark.parametrize("name", ["device_stops", "far_ahead", "kernel_hangs"])
+def test_unfinished_calls_of_hosts_that_ran_ahead(name: str, tmp_path: Path) -> None:
+    """A slow device and a stopped one look the same: each call may be the next for a moment."""
+    unfinished_only(DATA / "2.13.0" / f"{name}-asked.tar.gz", tmp_path)
+    report = diagnose(load(tmp_path))
+    assert (report.status, report.causes) == ("insufficient", ())
+    assert "ahead" in report.summary
+
+
+def test_two_roots_show_in_unfinished_calls(tmp_path: Path) -> None:
+    """Members that have come out of the gather are left out; two are in it, each as its root."""
+    unfinished_only(DATA / "2.13.0" / "gather_roots-asked.tar.gz", tmp_path)
+    causes = diagnose(load(tmp_path)).causes
+    assert [(f.code, f.op, f.culprits) for f in causes] == [("UH204", "gather", ())]
 
 
 @pytest.mark.parametrize(

@@ -127,12 +127,17 @@ def test_waiting_goes_down_but_in_circles(name: str, folder: Path) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_calls_are_finished_where_the_analysis_says_so(name: str, folder: Path) -> None:
-    """An open cell or bar belongs to a rank with a head; each rank with calls has one lane."""
+    """An open cell or bar belongs to a rank with a head; each rank with calls has one lane.
+
+    A rank waits in one collective: others that it made, and that are not finished, are pending.
+    """
     case, report, picture = drawn(name, folder)
     heads = {each.rank for each in report.ranks if each.head}
     for lane in picture.lanes:
         if any(cell.state in ("open", "failed") for cell in lane.cells):
             assert set(lane.ranks) <= heads
+        waited = [c for c in lane.cells if c.state == "open" and not picture.columns[c.column].p2p]
+        assert len(waited) <= 1
     ranks = [rank for lane in picture.lanes for rank in lane.ranks]
     assert sorted(ranks) == sorted({d.rank for d in case.dumps if d.usable and d.stop > d.start})
     situation, _ = situation_of(case)

@@ -7,9 +7,9 @@ import pytest
 
 from unhang.catalogue import DOCS, all_kinds, url_of
 from unhang.cli.main import main
-from unhang.cli.shared.kind_pages import by_family, find, page_of
 from unhang.kinds import FAMILIES, KINDS, Kind
 from unhang.report import Finding
+from unhang.reports.content.kind_pages import by_family, find, page_of
 
 ALL = list(all_kinds().values())
 PAGES = Path(__file__).parents[3] / "docs" / "codes"

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from unhang.cli.main import main
+from unhang.collect import sampling
+from unhang.collect.permission import Refusal
+from unhang.collect.samplers import SampleTry
 from unhang.stacks.formats.saved import write_samples
 from unhang.testing import sample_of
 
@@ -65,3 +69,18 @@ def test_what_could_not_be_read_is_said(
     (tmp_path / "odd.json").write_text('{"schema": "unhang.stacks/1", "samples": 3}')
     assert main(["stacks", saved, str(tmp_path / "odd.json"), "--no-verdict"]) == 0
     assert "odd.json" in capsys.readouterr().err
+
+
+def test_why_there_is_no_stack_of_a_process_is_said_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The error has the reason, the hint what to do."""
+    denied = SampleTry(None, "denied", "Operation not permitted")
+    monkeypatch.setattr(sampling, "_ask", lambda *_, **__: denied)
+    monkeypatch.setattr(
+        sampling, "refusal", lambda _: Refusal("it belongs to user root (0)", "Run sudo x")
+    )
+    assert main(["stacks", "--pid", str(os.getpid())]) == 3
+    said = capsys.readouterr().err
+    assert said.count("belongs to user root") == 1
+    assert said.endswith("hint: Run sudo x\n")

@@ -47,6 +47,17 @@ def test_the_ring_of_last_calls_says_what_each_was_given(recorder: Recorder) -> 
     assert records(recorder) == expected
 
 
+def test_sends_that_torch_records_are_in_the_ring_of_last_calls(recorder: Recorder) -> None:
+    """NCCL's own entries have them: they get none of ours, and both ways say the same."""
+    group = Group("nccl")
+    for _ in range(3):
+        group.next = Work()
+        group.send([Tensor((4,))], 3, 9).wait()
+    assert recorder.state.failures.texts() == ()
+    same = [1, -1, 1, 3, 9, Flag.AWAITED | Flag.EXCHANGE, 4, 4, 1]
+    assert records(recorder) == [[number, *same] for number in (1, 2, 3)]
+
+
 def test_what_fails_is_told_in_the_ring_of_last_calls(recorder: Recorder) -> None:
     """A call that torch refuses, and one whose wait raises."""
     group, flags = Group(), []

@@ -197,6 +197,29 @@ def test_collectives_that_torch_records_get_a_heartbeat_only(recorder: Recorder)
     assert counts(recorder, Word.CALLS, Word.WAITS) == (2, 1)
 
 
+def test_sends_that_torch_records_go_the_quick_way_too(
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the second call of a place on, and the heartbeat says the same of them."""
+    is_compiled = hasattr(Group.allreduce, "__objclass__")
+    group, long, words = Group("nccl"), [], recorder.beat.words
+    enter = wrap._enter
+
+    def seen(*args: object) -> tuple[object, int]:
+        long.append(args[2])
+        return enter(*args)  # type: ignore[arg-type,return-value]
+
+    monkeypatch.setattr(wrap, "_enter", seen)
+    told = []
+    for size in (1, 1, 1):
+        group.send([Tensor((size,))], 1, 11).wait()
+        told.append((words[Word.SITE], words[Word.NUMEL], recorder.beat.latest.at))
+    assert len({site for site, _, _ in told}) == 1
+    assert len(long) == (1 if is_compiled else 3)
+    assert entries(recorder) == []
+    assert counts(recorder, Word.CALLS, Word.ENQUEUED, Word.WAITS, Word.WAITED) == (3, 3, 3, 3)
+
+
 def test_a_collective_from_the_usual_place_says_the_same(
     recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:

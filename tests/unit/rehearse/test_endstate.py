@@ -468,3 +468,31 @@ def test_a_crash_in_compiled_code_says_nothing_about_the_script(tmp_path: Path) 
     ranks.end(0, code=139)
     with pytest.raises(ToolError, match="rank 0 was ended by SIGSEGV"):
         verdict(ranks, tmp_path / "case")
+
+
+def test_an_exchange_that_a_rank_left_out_is_shown_with_its_line(tmp_path: Path) -> None:
+    """Rank 0 received from rank 1 once, and waits in a barrier where rank 1 sends again."""
+    ranks = Ranks(2)
+    exchange = {"kind": "send", "reduction": "", "outputs": [], "output_dtypes": []}
+    back = {"kind": "recv", "reduction": "", "inputs": [], "dtypes": []}
+    ranks.call(1, 4, op="send", peer=0, **exchange)
+    ranks.call(0, 7, op="recv", peer=1, **back)
+    ranks.call(1, 4, op="send", peer=0, **exchange)
+    ranks.call(0, 9)
+    cause = verdict(ranks, tmp_path / "case").causes[0]
+    assert {site.line for site in cause.sites} == {4, 7, 9}
+    said = "Rank 0 received from rank 1 before, at train.py:7 in main, and did not come there again"
+    assert any(text.startswith(said) for text in cause.evidence)
+
+
+def test_a_rank_that_waits_in_an_exchange_itself_left_none_out(tmp_path: Path) -> None:
+    """Both receive, and neither comes to the send that it made before."""
+    ranks = Ranks(2)
+    exchange = {"kind": "send", "reduction": "", "outputs": [], "output_dtypes": []}
+    back = {"kind": "recv", "reduction": "", "inputs": [], "dtypes": []}
+    ranks.call(1, 4, op="send", peer=0, **exchange)
+    ranks.call(0, 7, op="recv", peer=1, **back)
+    ranks.call(0, 8, op="recv", peer=1, **back)
+    ranks.call(1, 6, op="recv", peer=0, **back)
+    cause = verdict(ranks, tmp_path / "case").causes[0]
+    assert {site.line for site in cause.sites} == {6, 8}

@@ -28,6 +28,8 @@ PARTS = {
     "identity": report.Identity,
     "blamed": report.Blamed,
     "before": report.Before,
+    "difference": report.Unlike,
+    "side": report.UnlikeSide,
     "rank": report.RankStatus,
     "step": report.Step,
     "frame": model.Frame,

@@ -52,6 +52,16 @@ class Page(HTMLParser):
         self.words.append(data)
 
 
+def test_the_page_explains_its_kinds_by_itself() -> None:
+    """What `unhang explain` says is in the page, once a kind, and the head leads there."""
+    text = render("html", never_joined())
+    words = " ".join(Page(text).words)
+    assert text.count('id="UH101"') == 1
+    assert '<a href="#UH101">UH101</a>' in text
+    assert "What else it could be" in words
+    assert "UH101 never-joined: what it means" in words
+
+
 def test_markdown_is_pinned(snapshot: SnapshotAssertion) -> None:
     """What gets pasted into an issue."""
     assert render("markdown", never_joined()) == snapshot

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from unhang.ingest import load
 from unhang.model import Frame, Group
 from unhang.reproduce.playing import judgement_of_played
 from unhang.reproduce.reproducer import reproducer_of, text_of
-from unhang.reproduce.schedule import Move, Programs, held_up, programs_of
+from unhang.reproduce.schedule import Move, Programs, held_up, programs_of, with_ranks
 from unhang.reproduce.scripting import script_of
 from unhang.reproduce.shrinking import shrunk
 from unhang.testing import FakeJob
@@ -108,6 +109,30 @@ def test_ranks_that_may_go_do() -> None:
     small = shrunk(whole, lambda some: {1, 6} <= set(some.names), spare=[0, 2, 3, 4, 5, 7])
     assert small.names == (1, 6)
     assert small.groups[0].members == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("op", "inputs", "outputs", "wanted"),
+    [
+        ("_all_gather_base", ((5, 2),), ((20, 2),), (((5, 2),), ((10, 2),))),
+        (
+            "reduce_scatter_tensor_coalesced",
+            ((8,), (16,)),
+            ((2,), (4,)),
+            (((4,), (8,)), ((2,), (4,))),
+        ),
+        ("all_gather", ((3,),), ((3,),) * 4, (((3,),), ((3,),) * 2)),
+        ("all_to_all", ((8, 3),), ((8, 3),), (((4, 3),), ((4, 3),))),
+        ("all_reduce", ((8,),), ((8,),), (((8,),), ((8,),))),
+    ],
+)
+def test_sizes_fit_the_ranks_that_are_left(
+    op: str, inputs: tuple[Any, ...], outputs: tuple[Any, ...], wanted: tuple[Any, ...]
+) -> None:
+    """Torch refuses a whole that is not as many parts as the group has members."""
+    one = replace(move(1, op=op), inputs=inputs, outputs=outputs)
+    small = with_ranks(programs([one], [one], [one], [one]), [1, 3])
+    assert (small.moves[0][0].inputs, small.moves[0][0].outputs) == wanted
 
 
 def test_peers_of_a_rank_that_goes_lose_their_calls_to_it() -> None:

@@ -67,6 +67,16 @@ def test_who_goes_on_while_the_evidence_is_taken_is_told(
     assert told_by(rank)["went_on"] is went_on
 
 
+@pytest.mark.parametrize(("tick_ns", "went_on"), [(5, False), (15, True)])
+def test_counters_that_catch_up_are_no_progress(tick_ns: int, *, went_on: bool) -> None:
+    """A busy recorder reads them late: what it had not counted at the rank's last call is old."""
+    mark = Mark(pid=1, start_ticks=1, host="node01", role="rank", phase="ready", rank=0)
+    before = replace(beat(), call_ns=10, tick_ns=tick_ns)
+    rank = Collected(WatchedRank(mark, 0, certain=True), beat=before)
+    rank.compare(replace(beat((5, 4)), call_ns=10, tick_ns=20))
+    assert told_by(rank)["went_on"] is went_on
+
+
 @pytest.mark.parametrize(
     ("seen_s", "waited", "shown"),
     [

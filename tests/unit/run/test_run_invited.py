@@ -41,6 +41,8 @@ def test_what_cannot_be_used_is_said(tmp_path: Path) -> None:
     for env, meet in (({}, "n1:1"), ({TOKEN: "short"}, "n1:1"), ({TOKEN: SECRET}, "n1:99999")):
         with pytest.raises(UsageError):
             invitation_of(env, ["python"], "job", meet)
+    with pytest.raises(UsageError, match="is no HOST:PORT"):
+        invitation_of({}, ["python"], "job", "foo")  # a token would not help
     path = tmp_path / "token"
     path.write_text(f"{SECRET}\n")
     path.chmod(0o644)

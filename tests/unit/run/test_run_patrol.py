@@ -214,3 +214,16 @@ def test_ranks_that_their_launcher_ends_to_start_others_are_no_incident(
     end = SimpleNamespace(member=member, status=statuses[first], clean=False, memory_kill=None)
     job._ranks_ended([end])  # type: ignore[list-item]
     assert len(job.alarms) == told
+
+
+def test_a_line_that_something_stands_is_looked_into_and_ends_nothing(tmp_path: Path) -> None:
+    """Long before an alarm, and once; what it stands for is for an alarm to decide."""
+    job = FakeJob(tmp_path, 300.0, 60.0, 1.0)
+    job.hearing = SimpleNamespace(news=iter(["No available block", ""]).__next__)  # type: ignore[assignment]
+    job.verdicts = [STUCK]
+    job.pass_by(2 * job.interval_s)
+    job._listen_to_log()
+    job._listen_to_log()
+    assert len(job.alarms) == 1
+    assert job.docket.last is not None
+    assert (job.docket.last.what.kind, job.docket.current, job.ended_at) == ("line", None, 0.0)

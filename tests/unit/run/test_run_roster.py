@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import unhang.run.watching.roster
 from unhang.collect.processes import Process, ProcessTable
 from unhang.record.contact.heartbeat import GroupBeat, Heartbeat
 from unhang.record.contact.marks import Mark, job_dir, start_ticks, write_mark
@@ -254,6 +255,34 @@ def test_who_still_comes_when_a_peer_has_joined_has_not_gone(
     assert [(m.rank, m.certain) for m in roster.members] == [(0, True), (1, False)]
     child.communicate(b"\n")
     assert [end.member.rank for end in roster.refresh()] == [1]
+
+
+def test_a_rank_that_joins_and_ends_during_a_look_has_its_last_mark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a busy machine all its steps fit between the look at its mark and that at its process."""
+    monkeypatch.setenv("UNHANG_RUNTIME_DIR", str(tmp_path / "runtime"))
+    folder = job_dir("job")
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    own = mark(os.getpid(), 0, env_rank=0, told_size=2, phase="imported", role="unknown")
+    coming = mark(child.pid, 1, env_rank=1, told_size=2, phase="imported", role="unknown")
+    write_mark(folder, replace(own, rank=None))
+    write_mark(folder, replace(coming, rank=None))
+    roster = Roster("job", "ours", child=os.getpid())
+    roster.refresh()
+    read = unhang.run.watching.roster.read_marks
+
+    def slowly(job: str) -> list[Mark]:
+        found = read(job)
+        write_mark(folder, replace(coming, role="rank", phase="ready", heartbeat="1.beat"))
+        if child.poll() is None:
+            child.communicate(b"\n")
+        return found
+
+    monkeypatch.setattr("unhang.run.watching.roster.read_marks", slowly)
+    (end,) = roster.refresh()
+    assert (end.member.rank, end.member.certain) == (1, True)
+    assert (end.member.mark.phase, end.member.mark.heartbeat) == ("ready", "1.beat")
 
 
 def test_who_keeps_the_gil_stays_at_its_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,8 +14,9 @@ from unhang.cli.main import main
 from unhang.errors import InputError
 from unhang.trace.agent import Chooser
 from unhang.trace.reading import last_calls, read_traces
+from unhang.trace.strace_lines import StraceReader
 from unhang.trace.syscall_judging import judge_syscalls
-from unhang.trace.syscalls import Observed, SyscallTrace, parse_strace
+from unhang.trace.syscalls import Observed, SyscallTrace
 
 S = 10**9
 
@@ -105,9 +106,16 @@ POLLING = "".join(
 )
 
 
+def traces_of(text: str, pid: int) -> tuple[SyscallTrace, ...]:
+    """What strace printed about a process of one thread."""
+    reader = StraceReader(pid)
+    reader.read(text.splitlines())
+    return tuple(reader.traces.values())
+
+
 def codes_of(text: str, seconds: float, awake_s: float = -1.0) -> list[str]:
     """The codes of the findings about what strace printed."""
-    traces = parse_strace(text, 41) or (SyscallTrace(41),)
+    traces = traces_of(text, 41) or (SyscallTrace(41),)
     for trace in traces:
         trace.awake_s = awake_s
     return [finding.code for finding in judge_syscalls(Observed(traces, seconds)).findings]
@@ -115,13 +123,13 @@ def codes_of(text: str, seconds: float, awake_s: float = -1.0) -> list[str]:
 
 def test_a_wait_names_call_and_file() -> None:
     """The unfinished call and what it is about."""
-    finding = judge_syscalls(Observed(parse_strace(WAITING, 41), 2.0)).findings[0]
+    finding = judge_syscalls(Observed(traces_of(WAITING, 41), 2.0)).findings[0]
     assert (finding.code, finding.subjects[1].id) == ("UH604", "/home/user/fifo")
 
 
 def test_a_loop_with_a_time_out_waits_too() -> None:
     """It comes out of its call and goes in again; others that use little of the time do not."""
-    finding = judge_syscalls(Observed(parse_strace(POLLING, 41), 2.0)).findings[0]
+    finding = judge_syscalls(Observed(traces_of(POLLING, 41), 2.0)).findings[0]
     assert (finding.code, finding.confidence) == ("UH604", "medium")
     assert "in epoll_wait on anon_inode:[eventpoll], in 4 calls" in finding.summary
     assert codes_of(POLLING, 10.0) == []
@@ -142,7 +150,7 @@ def test_a_thread_that_burns_its_core_without_calls() -> None:
 def test_a_resumed_call_is_finished() -> None:
     """An unfinished call that is resumed later is no wait, and its file is remembered."""
     text = '[pid 5] read(3<a>,  <unfinished ...>\n[pid 5] <... read resumed>"x", 1) = 1 <1.5>\n'
-    (trace,) = parse_strace(text, 5)
+    (trace,) = traces_of(text, 5)
     assert (trace.waiting, dict(trace.spent)) == ("", {("read", "a"): 1.5})
     assert codes_of(text, 10.0) == []
 
@@ -150,7 +158,7 @@ def test_a_resumed_call_is_finished() -> None:
 @given(st.text(max_size=200))
 def test_any_output_of_strace_is_read(text: str) -> None:
     """Whatever it prints."""
-    judge_syscalls(Observed(parse_strace(text, 5), 1.0))
+    judge_syscalls(Observed(traces_of(text, 5), 1.0))
 
 
 def test_traces_without_a_call_are_no_verdict(

@@ -106,7 +106,9 @@ class RankPrograms(Struct):
         if dumps[0].window.left_out:
             return None
         rows = np.arange(dumps[0].start, dumps[0].stop)
-        rows = rows[~evidence.names.closing[evidence.case.calls.name[rows]]]
+        closing = evidence.names.closing[evidence.case.calls.name[rows]]
+        lone = ~(evidence.batches.ends(rows) | evidence.batches.p2p[rows])
+        rows = rows[~closing | lone]
         return RankProgram(rank, rows, np.arange(len(rows)))
 
     def role(self, rank: int) -> frozenset[object]:

@@ -46,7 +46,7 @@ class Break(Struct, frozen=True):
         instead: Row of the call that it made this time.
         after: Row of the call before that.
         times: How often the usual call has followed.
-        depth: How many calls, of which `after` is the last, it has followed so.
+        depth: How many calls it has followed so; `after` is the last of them.
         left_out: The usual call does not come later, or only in a place that it has had before,
             as that of the next iteration does; else it was put off, if only to another line.
         period: Number of calls in an iteration, where all calls before are iterations of one loop;
@@ -224,7 +224,8 @@ def own_rows(programs: RankPrograms, head: int) -> Ints | None:
         return None
     rows = np.arange(max(dump.start, head - _MOST_ROWS), min(dump.stop, head + _MOST_ROWS))
     closing = evidence.names.closing[evidence.case.calls.name[rows]]
-    kept: Ints = rows[~closing | (rows == head)]
+    lone = ~(evidence.batches.ends(rows) | evidence.batches.p2p[rows])
+    kept: Ints = rows[~closing | lone | (rows == head)]
     return kept
 
 

@@ -17,12 +17,15 @@ def in_flight(situation: Situation, root: Root) -> bool:
     Those whose dumps do not tell may have waited as briefly: they accuse no rank. A circle never
     ends, however young it is, if it is known who waits for whom: its sends and receives are the
     ones that meet, and what a rank has not made its dump would show. Or the rank that is waited for
-    was seen to move.
+    was seen to move. Where all have come and their hosts ran ahead, dumps that hide what has ended
+    do not show for how long they have been in the call.
     """
     inside = [situation.heads.inside(call) for call in root.waiting_calls]
     ranks, ages = np.concatenate(inside), situation.ages
     waited_long = (ages.old | ages.stood)[ranks].any()
-    if root.kind == "call" and ages.unnoticed[ranks].all():
+    if root.kind == "call" and (ages.unnoticed | ages.queued)[ranks].all():
+        return True
+    if root.kind != "cycle" and ages.slowly[ranks].all() and not ages.unproven[ranks].any():
         return True
     if root.kind == "ranks" and not waited_long and _moved(situation, root):
         return True

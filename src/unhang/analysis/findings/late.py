@@ -11,7 +11,7 @@ that comes late to the first of them, once. So no rank counts as there before th
 over, and calls that followed at once, when the late rank came, are the same lateness.
 
 Some rank comes last to every call. So ranks are late only where they came last more often than that
-would have let anyone: tested for each call in which it can be told, and held against all groups,
+would have let any rank: tested for each call that can show it, and held against all groups,
 choices of ranks and beginnings among which they were found.
 """
 
@@ -197,7 +197,7 @@ def _change_point(values: Floats) -> int:
 
 
 def is_comparable(evidence: Evidence, meetings: Meetings) -> bool:
-    """Whether a lag that was there from the beginning can be told from a clock that is off."""
+    """Whether a lag from the beginning can be distinguished from a clock that is off."""
     return meetings.clocks.set or _one_clock(evidence, meetings.ranks)
 
 

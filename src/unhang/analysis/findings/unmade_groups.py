@@ -109,19 +109,23 @@ def _begun_since(situation: Situation, rank: int, absent: Sequence[int]) -> set[
         last = int(met[-1]) if len(met) else -1
         begun = every[np.isin(every, apart) & (first > last)].tolist()
     else:
-        counted = _counted(situation, rank).items()
+        counted = _counted_before(situation, rank, rows[rows >= head]).items()
         begun = [n for n, calls in counted if calls <= 1 and _is_apart(situation, n, numbers)]
     groups = (evidence.case.groups[number] for number in begun)
     return {(group.description, group.size) for group in groups}
 
 
-def _counted(situation: Situation, rank: int) -> dict[int, int]:
-    """The groups that a rank has counters for, and how many calls these have counted."""
+def _counted_before(situation: Situation, rank: int, ahead: Ints) -> dict[int, int]:
+    """The groups that a rank has counters for, and how many calls it made before these rows."""
     evidence, status = situation.evidence, situation.evidence.case.group_status
     owners = zip(evidence.owner.tolist(), evidence.dumps, strict=True)
     own = np.isin(status.dump, [dump.index for owner, dump in owners if owner == rank])
     own &= status.group >= 0
-    return dict(zip(status.group[own].tolist(), status.last_enqueued[own].tolist(), strict=True))
+    groups = np.asarray(status.group[own], np.int64)
+    later = np.bincount(_groups(situation, ahead), minlength=len(evidence.case.groups) + 1)
+    return dict(
+        zip(groups.tolist(), (status.last_enqueued[own] - later[groups]).tolist(), strict=True)
+    )
 
 
 def _is_apart(situation: Situation, number: int, ranks: set[int]) -> bool:

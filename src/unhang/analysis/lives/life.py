@@ -64,7 +64,7 @@ class Lives(Struct, frozen=True):
         nodes: Which host and process each rank is on.
         reports: What other commands found.
         in_calls: Ranks that are in a call, by their dumps.
-        failed: Ranks of which a call has raised, by what their recorder wrote.
+        failed: Ranks with a call that raised, by what their recorder wrote.
         asked: The nodes of the job, by the manifest.
         launchers: Launchers that were looked at: they had started no rank yet.
         doubles: Ranks that several living processes say they are, with a look at each.

@@ -66,7 +66,7 @@ class Sides(Struct, frozen=True):
 
     Attributes:
         shape: What that amounts to.
-        who: The ranks of which that is said.
+        who: The ranks that this is about.
         unseen: Could not be looked at.
         unlooked: Number of those that were not looked at.
         blind: Recorders hold nothing of calls that ranks have made: not to be seen in one is no
@@ -144,7 +144,7 @@ def shapes(looks: Mapping[int, RankLook], world_size: int) -> Iterator[Sides]:
 
 
 def _of_engine(seen: Sequence[RankLook], looks: Mapping[int, RankLook], world_size: int) -> Sides:
-    """Workers of an engine of which some wait for its next message: these are in no step.
+    """Workers of an engine; those that wait for its next message are in no step.
 
     The few that are still in one keep the engine waiting. Where they wait for peers themselves, or
     are the most, or where none is, nothing tells who of all these, and the engine, is to come.

@@ -11,12 +11,13 @@ from enum import Enum, auto
 
 import numpy as np
 
+from unhang.analysis.state.columns import Ints
 from unhang.analysis.state.completion import IN_PARTS
 from unhang.analysis.state.index import Evidence
 from unhang.case import Dump
 from unhang.model import DumpStatus
 
-__all__ = ["NoTrace", "is_in_first_step", "may_be_in_a_batch", "no_trace_in"]
+__all__ = ["NoTrace", "is_in_first_step", "least_far", "may_be_in_a_batch", "no_trace_in"]
 
 
 class NoTrace(Enum):
@@ -99,6 +100,50 @@ def may_be_in_a_batch(evidence: Evidence, absent: int, waiting: Sequence[int], g
         ):
             return True
     return False
+
+
+def least_far(
+    evidence: Evidence, absent: Sequence[int], waiting: Sequence[int], group: int
+) -> Sequence[int]:
+    """Of several ranks that lack a call, those that wait for no other, as far as dumps can show it.
+
+    Dumps that leave batches out prove that a rank did not make the call, and not that it waits in
+    no batch for another of them. How far it has come, its counters tell: where those of all ranks
+    in the call are equal, the rank with the least is the reason. Else no rank is named.
+
+    Args:
+        evidence: The case.
+        absent: The ranks (indices).
+        waiting: Ranks that wait in the call.
+        group: Of the call.
+    """
+    if len(absent) == 1 or not _exchanged(evidence, waiting, group):
+        return absent
+    counts = _counts(evidence, group)
+    theirs, mine = counts[np.asarray(waiting)], counts[np.asarray(absent)]
+    least = np.flatnonzero(mine == mine.min())
+    told = len(waiting) > 1 and (theirs == theirs[0]).all() and mine.min() >= 0
+    return (absent[int(least[0])],) if told and len(least) == 1 else ()
+
+
+def _exchanged(evidence: Evidence, waiting: Sequence[int], group: int) -> bool:
+    """Whether dumps left sends and receives out that ranks made in a group."""
+    calls, hides = evidence.case.calls, np.zeros(max(len(evidence.case.dumps), 1), np.bool_)
+    hides[[dump.index for dump in evidence.dumps if _leaves_batches_out(evidence, dump)]] = True
+    rows = evidence.open_rows[hides[calls.dump[evidence.open_rows]]]
+    rows = rows[(calls.group[rows] == group) & np.isin(evidence.owner_of(rows), waiting)]
+    return bool((calls.p2p_seq[rows] > 0).any())
+
+
+def _counts(evidence: Evidence, group: int) -> Ints:
+    """How many calls of a group each rank (index) has made, by its counters; -1 unknown."""
+    status, found = evidence.case.group_status, np.full(len(evidence.ranks), -1, np.int64)
+    owner_of = dict(zip((d.index for d in evidence.dumps), evidence.owner.tolist(), strict=True))
+    rows = np.flatnonzero(status.group == group)
+    for row in rows[np.isin(status.dump[rows], list(owner_of))].tolist():
+        owner = owner_of[int(status.dump[row])]
+        found[owner] = max(found[owner], int(status.last_enqueued[row]))
+    return found
 
 
 def _counters(evidence: Evidence, rank: int) -> dict[int, int]:

@@ -185,7 +185,7 @@ def pair_links(pairs: Pairs) -> tuple[Ints, Ints]:
 def _open_ended_edges(evidence: Evidence, heads: Heads, pairs: Pairs) -> Edges:
     """A receive from any source waits for whichever member sends to it: an OR-wait.
 
-    So does, for all that anybody knows, a batch of which only the closing entry is left. An edge to
+    So may a batch that has only its closing entry left. An edge to
     each of them is right for finding circles (one has no way out only if none of them has), and the
     findings know that no single one of them is at fault.
     """

@@ -1,8 +1,8 @@
 """Who is the root of a gather or a scatter, by what each member has recorded: there must be one.
 
 torch records no roots, but the root of these two alone has a tensor for every member. Where several
-have, or nobody, members have named different roots. Who is wrong, their number does not tell, since
-all but the root look alike; that a member always had the other role in this call does.
+have, or no member, members have named different roots. Their number does not show who is wrong,
+since all but the root look alike; that a member always had the other role in this call does.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ def roots_apart(
     """The roots of a call, unless it has one, as it must, or nothing can be said.
 
     That there is none is said only where every member has made the call, and one was its root
-    before; that all are, only where the dumps tell a root from the rest.
+    before; that all are, only where the dumps tell a root from the rest. Those of unfinished calls
+    leave out the members that have come out of it, which are mostly no root.
 
     Args:
         evidence: The case.
@@ -55,10 +56,23 @@ def roots_apart(
     if None in before.values() or len(roots ^ changed) != 1:
         changed = set()  # the root goes round, or is not known
     members = evidence.case.groups[evidence.group_of(channel)].members
-    told = roots and (changed or len(roots) < len(now))
+    told = roots and (changed or len(roots) < len(now) or _left_out(evidence, channel, by_rank))
     if told or (changed and set(members) <= set(now)):
         return RootsOfCall(tuple(sorted(roots)), tuple(sorted(changed)))
     return None
+
+
+def _left_out(evidence: Evidence, channel: int, by_rank: Mapping[int, Sequence[int]]) -> bool:
+    """Whether dumps of unfinished calls, of a recorder that tells roots, leave other members out.
+
+    NCCL's lets the others of a gather or scatter have one tensor alone; older torch than 2.6 tells
+    no root at all.
+    """
+    case = evidence.case
+    dumps = [case.dumps[int(case.calls.dump[rows[-1]])] for rows in by_rank.values()]
+    kinds = [evidence.recorder_of(dump) for dump in dumps if dump.active_only]
+    members = case.groups[evidence.group_of(channel)].members
+    return len(kinds) == len(dumps) < len(members) and all(kind.marks_ends for kind in kinds)
 
 
 def _role(evidence: Evidence, row: int) -> bool | None:

@@ -1,9 +1,9 @@
-"""Sends and receives that have ended, or that nobody can wait for, though they still look open.
+"""Sends and receives that have ended, or that no rank can wait for, though they still look open.
 
 Gloo shows an end only to a rank that waits for it: a receive that was posted ahead looks open until
 then, wherever its rank stands. Gloo's send and receive meet before any data go, so the end of one
-side is, but for moments, that of the other. What a program has let go of without waiting holds
-nobody. Neither is what a rank waits in.
+side is, but for moments, that of the other. What a program has let go of without waiting blocks
+no rank. Neither is what a rank waits in.
 """
 
 from __future__ import annotations

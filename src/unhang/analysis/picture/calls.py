@@ -57,7 +57,7 @@ class _Frame(NamedTuple):
         kin: By group.
         mark: The call of the verdict: of each member of its group it is drawn what it did there.
         usual: Name and signature that most members of a group have at a number.
-        blamed: Groups that causes are about: in these alone a call is told to be unlike others.
+        blamed: Groups that causes are about: only in these a call is marked as unlike others.
         lacks: Whether there is a cause: else a call that was not made is none that is missed.
     """
 
@@ -116,7 +116,8 @@ def _folded(
     for index, window in last_rows(situation, last):
         rank, at = numbers[index], meant.get(index, -1)
         rows = window if at < 0 or at in window else [at, *window]
-        made = tuple(_made(situation, row, kin) for row in rows)
+        head = int(situation.heads.row[index])
+        made = tuple(_made(situation, row, kin, head) for row in rows)
         own = folded[status.get(rank, ""), made]
         if not own:
             rows_of[rank] = rows
@@ -168,8 +169,7 @@ def _refs(finding: Finding) -> Iterator[tuple[GroupRef, set[int]]]:
 
 def _is_meant(group: Group, ref: GroupRef, ranks: set[int]) -> bool:
     """Whether it is this group: old torch gives groups of one kind one name on all ranks."""
-    same = (group.name, group.description, group.size) == (ref.name, ref.description, ref.size)
-    return same and not ranks.isdisjoint(group.members)
+    return GroupRef.of(group) == ref and not ranks.isdisjoint(group.members)
 
 
 def _order(status: str) -> int:
@@ -184,20 +184,17 @@ def _kin(situation: Situation, told: frozenset[int]) -> tuple[list[int], list[st
     found: dict[tuple[str, int, int], int] = {}
     groups = situation.evidence.case.groups
     keys = [
-        (group.description or group.name, group.size, at if at in told else -1)
-        for at, group in enumerate(groups)
+        (_kind_of(group), group.size, at if at in told else -1) for at, group in enumerate(groups)
     ]
     kin = [found.setdefault(key, len(found)) for key in keys]
     alone = Counter(kin)
     shared = Counter(group.label for group in groups)
-    doubles = Counter((group.label, group.members) for group in groups)
 
     def full(group: Group) -> str:
-        """A label that no other group has: torch makes one of a name for each backend."""
+        """A label that no other group has."""
         if shared[group.label] == 1:
             return group.label
-        twice = doubles[group.label, group.members] > 1 and group.backend
-        return f"{group.label}, {group.backend if twice else rank_phrase(group.members)}"
+        return f"{group.label}, {rank_phrase(group.members)}"
 
     label = {number: full(group) for number, group in zip(kin, groups, strict=True)}
     apart = {key[:2] for key in keys if key[2] >= 0}
@@ -210,7 +207,12 @@ def _kin(situation: Situation, told: frozenset[int]) -> tuple[list[int], list[st
     return kin, names
 
 
-def _made(situation: Situation, row: int, kin: Sequence[int]) -> Made:
+def _kind_of(group: Group) -> str:
+    """Groups of one kind are compared; those of two backends have numbers of their own."""
+    return (group.description or group.name) + f" on {group.backend}" * group.has_twin
+
+
+def _made(situation: Situation, row: int, kin: Sequence[int], head: int) -> Made:
     evidence = situation.evidence
     calls = evidence.case.calls
     p2p = not evidence.collective[row]
@@ -220,8 +222,20 @@ def _made(situation: Situation, row: int, kin: Sequence[int]) -> Made:
         Turn(kin[int(calls.group[row])], bool(p2p), number),
         name,
         int(calls.signature[row]),
-        state_of(situation, row),
+        "pending" if _is_pending(situation, row, head) else state_of(situation, row),
     )
+
+
+def _is_pending(situation: Situation, row: int, head: int) -> bool:
+    """Whether a call has not finished and is not what its rank waits in, as the map has it.
+
+    Calls of one number are a batch; sends and receives next to those waited in may be of theirs.
+    """
+    if head < 0 or state_of(situation, row) != "open":
+        return False
+    calls, collective = situation.evidence.case.calls, situation.evidence.collective
+    one = calls.group[row] == calls.group[head] and calls.seq[row] == calls.seq[head]
+    return bool((collective[row] or collective[head]) and not one)
 
 
 def _marked(situation: Situation, report: Report, kin: Sequence[int]) -> _Mark | None:

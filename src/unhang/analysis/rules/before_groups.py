@@ -1,7 +1,7 @@
 """Ranks that do not get as far as a process group: who has not come, and who went elsewhere.
 
 Before `init_process_group` has returned there are no calls to compare. What is compared is what
-each rank was told (how many there are, where they meet, which it is) and how far it has come.
+each rank was given (how many there are, where they meet, which it is) and how far it has come.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class NotAtMeeting(Struct, frozen=True):
         size: How many there should be.
         waiting: Who has come.
         away: Those whose process is there and does something else.
-        unseen: Those of which there is no process.
+        unseen: Those without a process.
         call: In which the others wait.
     """
 
@@ -64,7 +64,7 @@ class HalfMade(Struct, frozen=True):
 
 
 def before_groups(lives: Lives, book: StackBook) -> list[Claim]:
-    """Claims about ranks that wait to make the first group; none where nobody does."""
+    """Claims about ranks that wait to make the first group; none where no rank does."""
     if lives.launchers and not lives.ranks:
         return list(_nodes_away(lives.launchers, book))
     looks = [look for look in lives.sampled.values() if not look.gone]

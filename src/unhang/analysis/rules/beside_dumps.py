@@ -75,7 +75,7 @@ def with_looks(claim: Claim, lives: Lives, book: StackBook) -> Claim:
     """A cause from dumps with where its ranks stand now, and whether stacks agree.
 
     A culprit that is seen waiting in a collective contradicts the dumps, unless those say that it
-    waits too. Of ranks that work while others wait for them, nobody can say that they are stuck; a
+    waits too. Ranks that work while others wait for them may not be stuck; a
     wrong call stays wrong while its rank works on, so only absence is doubted.
     """
     if not claim.is_cause:
@@ -184,7 +184,7 @@ def with_outside(claim: Claim, lives: Lives, book: StackBook) -> Claim:
     """A call that does not move, with those of its ranks named who are seen elsewhere.
 
     They are fewer than those who are seen to wait: where most sleep, that is how they wait. Where a
-    log tells of a failure, nobody needs another reason.
+    log shows a failure, no other reason is needed.
     """
     about = claim.about
     if not isinstance(about, NotMoving) or claim.culprits or lives.said.failures:

@@ -27,6 +27,7 @@ from unhang.analysis.matching.wait_graph import Edge
 from unhang.analysis.rules.call_mismatch import explain_disagreement
 from unhang.analysis.rules.device_behind import has_stopped_device
 from unhang.analysis.rules.inside_enqueue import explain_inside_enqueue
+from unhang.analysis.rules.left_order import explain_left_order
 from unhang.analysis.rules.membership_mismatch import Membership, explain_membership, memberships
 from unhang.analysis.rules.never_joined import explain_never_joined
 from unhang.analysis.rules.not_progressing import explain_joined
@@ -39,7 +40,7 @@ from unhang.analysis.rules.p2p_mismatch import (
 )
 from unhang.analysis.rules.p2p_unmatched import explain_unpaired
 from unhang.analysis.rules.silent_rank import explain_silent
-from unhang.analysis.rules.skipped_call import explain_divergence, explain_left_order
+from unhang.analysis.rules.skipped_call import explain_divergence
 from unhang.analysis.rules.wait_cycle import Circle, explain_cycle
 from unhang.analysis.situation import Situation
 from unhang.spans import distinct, without
@@ -79,7 +80,7 @@ def claims_of(situation: Situation) -> list[Claim]:
         *(_of_cycle(situation, programs, root) for root in roots if root.kind == "cycle"),
         *(c for root in _absent(situation, roots) for c in _of_absent(situation, programs, root)),
     ]
-    if found:  # what is known to be wrong may hold whoever lost its newest calls, too
+    if found:  # what is known to be wrong may block a rank that lost its newest calls, too
         joined = [root for root in joined if not _may_be_queued(situation, root)]
     return [*found, *explain_joined(situation, joined)]
 
@@ -94,7 +95,7 @@ def _told(unlike: Iterable[PairMismatch], roots: Iterable[Root]) -> list[PairMis
 
 
 def _may_be_queued(situation: Situation, root: Root) -> bool:
-    """Whether a member of a call has a dump that was cut short, so that nobody sees its head."""
+    """Whether a member of a call has a dump that was cut short, so that its head is unknown."""
     call = root.waiting_calls[0]
     if call >= situation.heads.n_collective:
         return False

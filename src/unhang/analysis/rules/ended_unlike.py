@@ -1,7 +1,7 @@
 """Calls that have ended although their members did not fit: nothing waits, and the data are wrong.
 
 NCCL checks neither operations nor sizes nor dtypes. Where buffers happen to suffice, such a call
-ends, with values that nobody meant. It is told where nothing else is wrong, and never as sure: what
+ends, with wrong values. It is reported where nothing else is wrong, and never as sure: what
 is stuck goes first, and a program may know why. Compared are single calls of groups whose members
 are recorded, in which ranks have agreed as well: else it may be the dump of another job.
 """
@@ -163,7 +163,7 @@ def _about(
             ended=times,
         ),
         culprits=tuple(sorted(r for ranks, _ in sides[1:] for r in ranks)) if blamed else (),
-        group=GroupRef(group.name, group.description, group.size),
+        group=GroupRef.of(group),
         seq=int(case.calls.seq[first]),
         op=said[0].op,
         calls=tuple(situation.side(ranks, rows[0], role) for (ranks, rows), role in shown),

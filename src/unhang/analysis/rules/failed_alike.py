@@ -21,7 +21,7 @@ _TERMINATED = SIGNAL_BASE + 15
 
 
 class FailedAlike(Struct, frozen=True):
-    """Ranks of which each ended as one does whose peer has gone."""
+    """Ranks that all ended as a rank does whose peer has gone."""
 
     ranks: tuple[int, ...]
 

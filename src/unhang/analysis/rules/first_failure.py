@@ -8,11 +8,10 @@ waiting like the others is never made the cause: both are reported, and neither 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from unhang.analysis.case_facts import CaseFacts
@@ -28,11 +27,12 @@ from unhang.analysis.claims import (
     Weighed,
     confidence_of,
 )
-from unhang.analysis.rules.idle import IDLE
+from unhang.analysis.findings.nothing_stuck import AllFinished
 from unhang.analysis.rules.rank_ended import RANK_ENDED, Ended
 from unhang.analysis.rules.rule import Observer, Rule
+from unhang.analysis.rules.said_beside import SHOWN, quoted, told_rule, who_of
 from unhang.analysis.rules.telling import Words, adding_for, all_words_of, merged, waits, words_for
-from unhang.analysis.sources.logs import Failure, Message, Said
+from unhang.analysis.sources.logs import Failure, Said
 from unhang.kinds import Trait
 from unhang.model import Frame, LogEvent
 from unhang.report import Site, Subject
@@ -43,26 +43,12 @@ if TYPE_CHECKING:
     from unhang.logs.rules import LogRule
 
 __all__ = [
-    "MAX_BESIDES",
     "RULE",
-    "SHOWN",
-    "beside",
-    "besides",
     "failures",
-    "quoted",
     "with_last_line",
 ]
 
-MAX_BESIDES = 12
-SHOWN = 160
-SHOWN_WHOLE = 2_400
 _MOST = 4
-
-
-class SaidBeside(Struct, frozen=True):
-    """A message next to the verdict."""
-
-    message: Message
 
 
 class Finished(Observation, frozen=True, kw_only=True):
@@ -73,7 +59,7 @@ class Finished(Observation, frozen=True, kw_only=True):
 
 
 def failures(said: Said) -> list[Claim]:
-    """All failures that logs tell of as reasons, of which one was the first; the earliest first."""
+    """All failures that logs report as reasons, one of them the first; the earliest first."""
     first = said.failures[0].group if said.failures else None
     later = (replace(each, earlier=first) for each in said.failures[1:])
     return [_claim(each) for each in (*said.failures[:1], *later)]
@@ -91,8 +77,8 @@ def with_last_line(claim: Claim, told: Iterable[Claim]) -> Claim:
 
 def _all_finished(claim: Claim, facts: CaseFacts) -> Iterator[Seeing]:
     """That by the dumps no rank waits, for a failure that explains nothing."""
-    idle = facts.idle
-    sure = idle is not None and idle.kind is IDLE and confidence_of(idle) == "high"
+    calls = facts.nothing_stuck
+    sure = isinstance(calls, AllFinished) and calls.sure
     if sure and isinstance(claim.about, Failure) and not claim.explains:
         yield Finished(source="dumps"), Bearing.ALL_FINISHED
 
@@ -101,7 +87,7 @@ RULE: Final = Rule(observers=(Observer(sees=_all_finished, apart="dumps"),))
 
 
 def _of_anybody(failure: Failure) -> bool:
-    """Whether its line does not tell of which rank it is: it may be of one that left nothing."""
+    """Whether its line does not show its rank: it may be a rank that left nothing."""
     from unhang.logs.rules import rule_of
 
     rule = rule_of(failure.group.first.code)
@@ -157,7 +143,7 @@ def _subjects(event: LogEvent) -> tuple[Subject, ...]:
 
 
 def _own_site(failure: Failure) -> tuple[Site, ...]:
-    """Where it was raised: by who printed it, whoever else it names."""
+    """Where it was raised: by the rank that printed it, whichever others it names."""
     fields = failure.group.first.fields
     if "file" not in fields or not fields.get("line", "").isdigit():
         return ()
@@ -181,78 +167,6 @@ def _confirmed(claim: Claim, failure: Failure, told: Claim) -> Claim:
     return placed.seen(failure, Bearing.MAY_TELL_THE_END if unsure else Bearing.TELLS_THE_END)
 
 
-# ------------------------------------------------------------------ everything else
-
-
-def besides(said: Said, joined: Sequence[Claim]) -> list[Claim]:
-    """What else is worth a line: other failures, consequences, hints.
-
-    Failures after the one that leads are its consequences.
-
-    Args:
-        said: All that the logs say.
-        joined: What is claimed already, the lead first.
-    """
-    if any(claim.kind.has(Trait.UNDECIDED) and claim.rests_on == "logs" for claim in joined):
-        return []  # all that is recognised is told with it
-    lead = tuple(joined[:1]) if any(claim.is_cause for claim in joined) else ()
-    told = _told_among(said.failures, joined)
-    leads = told is not None and _tells(joined[0], told)
-    at = next((i for i, f in enumerate(said.failures) if told and f.group is told.group), -1)
-    found = [
-        *(
-            beside(failure, lead if leads and i > at else ())
-            for i, failure in enumerate(said.failures)
-            if i != at
-        ),
-        *(
-            beside(message, lead if message.group.first.role == "consequence" else ())
-            for message in said.effects
-        ),
-    ]
-    return found[:MAX_BESIDES]
-
-
-def _told_among(failures: Sequence[Failure], claims: Sequence[Claim]) -> Failure | None:
-    """The failure that a claim tells of, or that the end of a rank was weighed with."""
-    own = [claim.about for claim in claims if isinstance(claim.about, Failure)]
-    own += [
-        each.observation
-        for claim in claims
-        if claim.kind is RANK_ENDED
-        for each in claim.weighed
-        if isinstance(each.observation, Failure)
-        and each.bearing in (Bearing.MAY_TELL_THE_END, Bearing.TELLS_THE_END)
-    ]
-    return next((f for f in own for each in failures if f.group is each.group), None)
-
-
-def _tells(first: Claim, failure: Failure) -> bool:
-    """Whether the first claim is that failure, or the end of its rank that it confirms."""
-    ended = first.kind is RANK_ENDED and set(failure.culprits) <= set(first.culprits)
-    return first.is_cause and (first.kind == failure.kind or ended)
-
-
-def beside(message: Message, reason: tuple[Claim, ...]) -> Claim:
-    """A message next to the verdict, as a consequence of a claim if one is given."""
-    follows = reason or message.group.first.role == "consequence"
-    return Claim(
-        kind=message.kind,
-        rests_on="logs",
-        about=SaidBeside(message),
-        role="consequence" if follows else "observation",
-        victims=message.ranks,
-        doubts=(Doubt.A_LINE_ALONE,),
-        caused_by=reason,
-    )
-
-
-def _rule_of(event: LogEvent) -> LogRule | None:
-    from unhang.logs.rules import rule_of
-
-    return rule_of(event.code)
-
-
 def _unreached(group: FailureGroup) -> str:
     from unhang.logs.addresses import UNREACHED_BY
 
@@ -264,21 +178,6 @@ def _reported_later() -> LogRule | None:
     from unhang.logs.rules import RULES
 
     return next((rule for rule in RULES if Trait.REPORTED_LATER in rule.traits), None)
-
-
-def quoted(event: LogEvent) -> str:
-    """Where a line stands and what it says; one that tells two sides is not cut."""
-    rule = _rule_of(event)
-    whole = rule is not None and rule.blames == "nobody"
-    return f"{event.source}: {event.text[: SHOWN_WHOLE if whole else SHOWN]}"
-
-
-def _who(group: FailureGroup) -> str:
-    if group.ranks:
-        return rank_phrase(group.ranks)
-    if "pci" in group.first.fields:
-        return f"the device at PCI {group.first.fields['pci']}"
-    return group.first.host or "a process of unknown rank"
 
 
 # ------------------------------------------------------------------ words
@@ -296,9 +195,9 @@ def _verdict_of_failure(failure: Failure, claim: Claim) -> Words:
 
 
 def _alone(failure: Failure, claim: Claim) -> Words:
-    group, rule = failure.group, _rule_of(failure.group.first)
+    group, rule = failure.group, told_rule(failure.group.first)
     named = claim.culprits and not group.ranks
-    who = rank_phrase(claim.culprits) if named else _who(group)
+    who = rank_phrase(claim.culprits) if named else who_of(group)
     who = "every rank" if failure.everybody else who
     who = f"a thread of {who}" if failure.thread else who
     own = named or rule is None or rule.blames == "writer"
@@ -340,7 +239,7 @@ def _others(failure: Failure) -> Iterator[str]:
     if failure.earlier:
         yield f"An earlier failure in the logs: {quoted(failure.earlier.first)}"
     for group in failure.rivals[:_MOST]:
-        yield f"{_who(group)} printed at about the same time: {group.first.text[:SHOWN]}"
+        yield f"{who_of(group)} printed at about the same time: {group.first.text[:SHOWN]}"
 
 
 def _leading(failure: Failure, claim: Claim) -> Words:
@@ -401,16 +300,3 @@ def _adding_failure(failure: Failure, words: Words, claim: Claim, weighed: Weigh
 @adding_for(Finished)
 def _adding_finished(seen: Finished, words: Words, claim: Claim, weighed: Weighed) -> Words:  # noqa: ARG001
     return words
-
-
-# ------------------------------------------------------------------ other messages
-
-
-@words_for(SaidBeside)
-def _verdict_of_said_beside(about: SaidBeside, claim: Claim) -> Words:
-    group = about.message.group
-    return Words(
-        f"{_who(group)}: {group.first.text[:SHOWN]}",
-        (f"{group.first.source} ({group.count} times)", claim.kind.meaning),
-        (),
-    )

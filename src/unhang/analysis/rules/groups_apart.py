@@ -72,7 +72,7 @@ def _in_vain(rank: int, made: Mapping[int, Mapping[str, str]]) -> bool:
     name, members = next(iter(made[rank].items()))
     try:
         known = ranges_of(members)
-    except UsageError:  # too many to be told one by one
+    except UsageError:  # too many to list one by one
         return False
     peers = (peer for peer in made if any(peer in ranks for ranks in known))
     return any(made[peer].get(name, members) != members for peer in peers)

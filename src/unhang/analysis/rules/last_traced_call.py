@@ -40,7 +40,7 @@ def _silent(facts: CaseFacts) -> Iterator[Claim]:
 
 
 def _of_culprits_too(claim: Claim, facts: CaseFacts) -> Iterator[Seeing]:
-    """What the culprits of a claim did last, by their traces; the last is told first."""
+    """What the culprits of a claim did last, by their traces; the last comes first."""
     yield from ((heard, Bearing.TRACED) for heard in reversed(_of_culprits(claim, facts.lives)))
 
 

@@ -129,7 +129,7 @@ def _explain(situation: Situation, found: Sequence[Late]) -> Claim:
         ),
         culprits=culprits,
         victims=tuple(rank for rank in others if rank not in culprits),
-        group=GroupRef(group.name, group.description, group.size),
+        group=GroupRef.of(group),
         seq=since,
         op=case.names[int(case.calls.name[worst.rows[0]])].op,
         sites=situation.book.sites_of_rows(shown, "culprit"),

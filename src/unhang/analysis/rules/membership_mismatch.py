@@ -141,7 +141,7 @@ def explain_membership(situation: Situation, found: Membership) -> Claim:
         ),
         culprits=culprits,
         victims=tuple(sorted((reached | involved) - set(culprits))),
-        group=GroupRef(group.name, group.description, group.size),
+        group=GroupRef.of(group),
         calls=situation.sides_by_row(rows, "peer"),
         sites=situation.book.sites_of_rows(rows, "victim"),
         doubts=() if culprits else (Doubt.NO_MAJORITY,),

@@ -5,6 +5,7 @@ Whether such a rank skipped a call long before is for `unhang.analysis.divergenc
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -12,7 +13,7 @@ from msgspec import Struct
 
 from unhang.analysis.claims import Claim, Doubt
 from unhang.analysis.findings.unmade_groups import may_make_a_group
-from unhang.analysis.matching.no_trace import may_be_in_a_batch
+from unhang.analysis.matching.no_trace import least_far, may_be_in_a_batch
 from unhang.analysis.matching.roots import Root
 from unhang.analysis.rules.telling import Words, last_lines, subject, waits, words_for
 from unhang.analysis.situation import Situation
@@ -40,6 +41,7 @@ NEVER_JOINED: Final = Kind(
 
 _MOST_SHOWN = 8
 _MAKING = "one of them may wait for another rank to create a group with it"
+_HIDING = "some may be in sends and receives that their dumps leave out"
 
 
 class NeverJoined(Struct, frozen=True):
@@ -49,9 +51,10 @@ class NeverJoined(Struct, frozen=True):
         call: Name of the call.
         waiting: Global ranks that are in it.
         last: Rank and the number of its last call in the group (-1: it shows none), of the first.
-        last_lines: Ranks of which the last call's line is known, and not where they stand.
+        last_lines: Ranks whose last call's line is known, and not where they stand.
         known: How it is known.
         making: They, where one may wait for another to make a group, which no dump would show.
+        hiding: Those of them that may be in sends and receives, which their dumps leave out.
     """
 
     call: str
@@ -60,19 +63,22 @@ class NeverJoined(Struct, frozen=True):
     last_lines: tuple[int, ...]
     known: Known
     making: tuple[int, ...] = ()
+    hiding: tuple[int, ...] = ()
 
 
 def explain_never_joined(situation: Situation, root: Root) -> Claim:
     """Explain ranks that never made a call, and wait for no other rank themselves."""
     call = root.waiting_calls[0]
-    culprits = situation.named(root.ranks)
+    absent = situation.named(root.ranks)
     distance = situation.graph.reaching(np.asarray(root.ranks, np.int64))
     may_make = may_make_a_group(situation, root.ranks, situation.heads.inside(call))
-    several = len(culprits) > 1 or may_make.others
-    making = culprits if may_make.ranks and several else ()  # one may wait for another
-    hidden = _may_hide(situation, root.ranks, call)
-    role = "peer" if making or hidden else "culprit"
-    never = situation.never_called(culprits, situation.row(call), role)
+    several = len(absent) > 1 or may_make.others
+    making = absent if may_make.ranks and several else ()  # one may wait for another
+    least = () if making or _may_hide(situation, root.ranks, call) else _least_far(situation, root)
+    behind = situation.named(least)
+    hiding = tuple(rank for rank in absent if rank not in behind)
+    roles = (behind, "culprit"), (hiding, "peer")
+    never = (situation.never_called(r, situation.row(call), role) for r, role in roles if r)
     return Claim(
         kind=NEVER_JOINED,
         about=NeverJoined(
@@ -82,25 +88,33 @@ def explain_never_joined(situation: Situation, root: Root) -> Claim:
             last_lines=situation.last_lines(root.ranks),
             known=Known(root.known),
             making=making,
+            hiding=() if making else hiding,
         ),
-        culprits=() if making or hidden or _is_alone(situation, root) else culprits,
+        culprits=() if _is_alone(situation, root) else behind,
         victims=situation.victims(distance),
         group=situation.group_ref(call),
         seq=situation.seq(call),
         op=situation.op(call),
-        calls=(never, *situation.waiting_sides(call)),
+        calls=(*never, *situation.waiting_sides(call)),
         waits=situation.chain(distance),
-        sites=situation.sites_of_wait(root.ranks, call),
+        sites=situation.sites_of_wait(least or root.ranks, call),
         doubts=(
             *doubts_of_absence(situation, root),
             *((Doubt.MAKES_A_GROUP,) if may_make.ranks else ()),
-            *((Doubt.LEAVES_NO_TRACE,) if hidden else ()),
+            *((Doubt.LEAVES_NO_TRACE,) if hiding and not making else ()),
         ),
     )
 
 
+def _least_far(situation: Situation, root: Root) -> Sequence[int]:
+    """Those of its ranks that wait for no other in a batch that their dumps leave out."""
+    call = root.waiting_calls[0]
+    group = situation.evidence.group_of(int(situation.heads.channel[call]))
+    return least_far(situation.evidence, root.ranks, situation.heads.inside(call).tolist(), group)
+
+
 def _may_hide(situation: Situation, ranks: tuple[int, ...], call: int) -> bool:
-    """Whether some of these ranks may be in a batch of which their dumps show nothing."""
+    """Whether some of these ranks may be in a batch that their dumps do not show."""
     group = situation.evidence.group_of(int(situation.heads.channel[call]))
     inside = situation.heads.inside(call)[:_MOST_SHOWN].tolist()
     few = ranks[:_MOST_SHOWN]
@@ -163,6 +177,8 @@ def _verdict_of_never_joined(about: NeverJoined, claim: Claim) -> Words:
     sentence = f"{subject(claim.culprits)} never called {what}."
     if about.making:
         sentence = f"{subject(about.making)} never called {what}: {_MAKING}."
+    elif about.hiding and not claim.culprits:
+        sentence = f"{subject(about.hiding)} never called {what}: {_HIDING}."
     elif not claim.culprits:
         sentence = f"No other rank called {what}: it may be a call too many."
     return Words(

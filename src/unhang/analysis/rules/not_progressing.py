@@ -78,7 +78,7 @@ class NotMoving(Struct, frozen=True):
         size: Members of its group.
         exchange: It is a send and a receive.
         unstarted: Ranks whose device has not started it; None where no timing tells.
-        at_once: Groups of which one rank in it has calls open at once; empty if of one only.
+        at_once: Groups in which one rank of it has calls open at once; empty if only one.
         tags_unknown: Its backend matches by tag, and no dump shows the tags of both sides.
     """
 

@@ -22,6 +22,7 @@ from unhang.analysis.rules import (
     ended_unlike,
     failed_alike,
     first_failure,
+    idle,
     idle_by_design,
     known_fault,
     last_traced_call,
@@ -38,6 +39,7 @@ from unhang.analysis.rules import (
     starved,
     unexplained,
     unranked,
+    waits_outside,
     watchdog_counters,
 )
 from unhang.analysis.rules.last_traced_call import sites_heard
@@ -57,7 +59,7 @@ def asked(claims: Sequence[Claim], facts: CaseFacts, when: When) -> list[Claim]:
 
 
 def _joined(rule: Rule, found: list[Claim], told: list[Claim]) -> list[Claim]:
-    """What a weak rule finds comes before the rest; of what is told in any case, causes do."""
+    """What a weak rule finds comes before the rest; of what is always reported, causes do."""
     if rule.unless is Unless.NEVER:
         first = [claim for claim in found if claim.is_cause]
         return [*first, *told, *(claim for claim in found if not claim.is_cause)]
@@ -88,11 +90,7 @@ RULES: Final = (
     # Calls that have ended, or are young, keep no rank waiting.
     late_rank.RULE,
     ended_unlike.RULE,
-    Rule(
-        when=When.CALLS,
-        unless=Unless.CLAIM,
-        tells=lambda facts: [facts.idle] if facts.idle is not None else (),
-    ),
+    idle.RULE,
     recorder_blind.RULE,
     # Counters of watchdogs lag behind, and what marks itself as an error need not be one.
     watchdog_counters.RULE,
@@ -115,6 +113,7 @@ RULES: Final = (
     known_fault.RULE,
     sizes_apart.RULE,
     idle_by_design.RULE,
+    waits_outside.RULE,
 )  # fmt: skip
 """In the order in which those of a step are asked."""
 

@@ -87,7 +87,7 @@ class PeersCrossed(Struct, frozen=True):
 def pair_mismatches(situation: Situation) -> list[PairMismatch]:
     """Find sends and receives, both in flight as heads, that disagree about size, dtype or tag.
 
-    Of an exchange in both directions about whose tags two ranks disagree, the first one is told.
+    Of an exchange in both directions with different tags, only the first one is reported.
     """
     pairs = situation.pairs
     found: list[PairMismatch] = []

@@ -52,7 +52,7 @@ class Unpaired(Struct, frozen=True):
         asked: What they did not make.
         waiting: Who waits for it.
         calls: Those of the first who wait.
-        last_lines: Ranks of which the last call's line is known, and not where they stand.
+        last_lines: Ranks whose last call's line is known, and not where they stand.
         level: Further ranks outside of calls, from which nothing tells the first apart.
         over: The one of those who wait that has made more than all these from lines of both; -1
             where none is.

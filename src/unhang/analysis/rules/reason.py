@@ -1,4 +1,4 @@
-"""What a claim is to others that it may explain: of which sort a reason is, and what comes of it.
+"""What a claim is to others that it may explain: the sort of reason, and what comes of it.
 
 `unhang.analysis.explaining` has the edges of the sorts that several rules share, and applies all.
 """
@@ -76,7 +76,7 @@ class Explanation(Struct, frozen=True):
 
 
 class Reason(Struct, frozen=True):
-    """Of which sort a reason is, and of which ranks.
+    """The sort of a reason, and its ranks.
 
     Attributes:
         edges: What it explains, for a reason of a finding's own (`Because.OWN`).

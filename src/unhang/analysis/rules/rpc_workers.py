@@ -61,11 +61,11 @@ class AwaitedWorkers(Struct, frozen=True):
 
 
 class CircleOfWorkers(Struct, frozen=True):
-    """Workers each of which waits for the next.
+    """Workers that each wait for the next.
 
     Attributes:
         links: In order.
-        full: Those of which all threads that serve others wait, too, and how many these are.
+        full: Those whose threads that serve others all wait, too, and how many these are.
     """
 
     links: tuple[WorkerWait, ...]

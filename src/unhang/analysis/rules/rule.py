@@ -65,7 +65,7 @@ class Observer(Struct, frozen=True, kw_only=True):
     gives: tuple[Reason, ...] = ()
 
     def fits(self, claim: Claim) -> bool:
-        """Whether it may be told beside a claim."""
+        """Whether it may be reported in addition to a claim."""
         if claim.role not in self.roles or claim.kind in self.but or claim.rests_on == self.apart:
             return False
         of_kind = claim.kind in self.kinds or bool(self.traits and claim.kind.has(self.traits))

@@ -64,7 +64,7 @@ class LostDump(Struct, frozen=True):
 
 
 class SilentRanks(Struct, frozen=True):
-    """Ranks without a usable dump, of which alone nobody knows where they are.
+    """Ranks without a usable dump, the only ones whose place is unknown.
 
     Attributes:
         call: Name of the call from which no other rank is missing.
@@ -86,7 +86,7 @@ class MostlySilent(Struct, frozen=True):
 
 
 class NotLookedAt(Struct, frozen=True):
-    """Ranks of nodes at which nobody has looked: that they left nothing tells nothing of them.
+    """Ranks of nodes that were not searched: that they left nothing says nothing about them.
 
     Attributes:
         silent: Others that may be missing, whose nodes were looked at.
@@ -154,7 +154,7 @@ def _mostly_silent(situation: Situation, call: int, ranks: Ints) -> bool:
 
 
 def _is_lone(dumps: Sequence[Dump]) -> bool:
-    """Whether there is one dump alone, and no trace of another: perhaps nobody looked for more."""
+    """Whether there is one dump alone, and no trace of another: there may be more elsewhere."""
     return len(dumps) == 1
 
 

@@ -49,7 +49,7 @@ class SizesApart(Struct, frozen=True):
     """Sizes of the first tensor of one call, and who gave them, most ranks first.
 
     Attributes:
-        ended: Whoever Gloo ended, where the sizes are bytes of a part of the call as it told them.
+        ended: The ranks that Gloo ended, where the sizes are its own: bytes of a part of the call.
     """
 
     op: str

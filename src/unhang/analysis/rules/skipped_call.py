@@ -13,16 +13,15 @@ from msgspec import Struct
 
 from unhang.analysis.claims import Claim, Doubt
 from unhang.analysis.divergence.in_group import Divergence
-from unhang.analysis.divergence.rhythm import Break
 from unhang.analysis.rules.p2p_unmatched import P2P_UNMATCHED
-from unhang.analysis.rules.telling import Words, subject, waits, words_for, words_of
+from unhang.analysis.rules.telling import Words, subject, words_for, words_of
 from unhang.analysis.situation import Situation
 from unhang.kinds import Kind, Remedy, Trait
 from unhang.report import CallSide, GroupRef, Site
 from unhang.stacks.ownership import bare_name, shown_frame
 from unhang.wording import count_of, rank_phrase
 
-__all__ = ["SKIPPED_CALL", "explain_divergence", "explain_left_order"]
+__all__ = ["SKIPPED_CALL", "CallAt", "SkippedCall", "call_at", "explain_divergence", "shown_call"]
 
 SKIPPED_CALL: Final = Kind(
     "UH102",
@@ -42,10 +41,6 @@ SKIPPED_CALL: Final = Kind(
         "Reproduce with TORCH_DISTRIBUTED_DEBUG=DETAIL, which checks each call on all ranks.",
     ),
 )
-_OF_THE_NEXT_ITERATION = (
-    "The same call of the next iteration is queued: this iteration's was skipped, not delayed."
-)
-_NEW = "It never made that call before: the others may each have had a reason to skip it."
 
 
 class CallAt(Struct, frozen=True):
@@ -95,86 +90,6 @@ class SkippedCall(Struct, frozen=True):
     symptom: Claim
 
 
-class LeftOrder(Struct, frozen=True):
-    """A rank that did not make, where it always had, the call in which another waits for it.
-
-    Attributes:
-        usual: The call.
-        after: The call that it has always followed.
-        times: How often.
-        depth: How many calls it has followed so, of which `after` is the last.
-        instead: What was called this time.
-        later: It was called all the same, behind that.
-        next_queued: It was not, but that of the next iteration is queued, in its usual place.
-        period: All calls before were whole iterations of so many; 0 where that was not looked at.
-        is_new: What it called instead it has never called before.
-        in_step: How many such calls it made in this step, in each of `times` steps before, and how
-            many its peer made in this one; None where steps were not counted.
-        symptom: What is seen in the end.
-    """
-
-    usual: CallAt
-    after: CallAt
-    times: int
-    depth: int
-    instead: CallAt
-    later: bool
-    next_queued: bool
-    period: int
-    is_new: bool
-    in_step: tuple[int, int, int] | None
-    symptom: Claim
-
-
-def explain_left_order(
-    situation: Situation, left: Break, at: int, symptom: Claim, *, queued: bool
-) -> Claim:
-    """Explain a rank of a circle that left its own order.
-
-    Args:
-        situation: All that is known.
-        left: Where it did.
-        at: The waiting call of another rank that it keeps waiting.
-        symptom: The circle.
-        queued: It has made a call that meets the waiting one, later.
-    """
-    culprits, later = situation.named([left.rank]), queued and not left.left_out
-    collective = bool(situation.evidence.collective[left.usual])
-    rows = np.asarray([left.instead], np.int64)
-    waiting = situation.heads.row[situation.heads.inside(at)]
-    return Claim(
-        kind=symptom.kind if later else SKIPPED_CALL if collective else P2P_UNMATCHED,
-        about=LeftOrder(
-            usual=_call_at(situation, left.usual, numbered=False),
-            after=_call_at(situation, left.after, numbered=False),
-            times=left.times,
-            depth=left.depth,
-            instead=_call_at(situation, left.instead),
-            later=later,
-            next_queued=queued and not later,
-            period=left.period,
-            is_new=left.is_new,
-            in_step=left.in_step,
-            symptom=symptom,
-        ),
-        culprits=culprits,
-        victims=tuple(rank for rank in symptom.victims if rank not in culprits),
-        group=situation.group_ref(at),
-        seq=situation.seq(at),
-        op=situation.op(at),
-        calls=(
-            *situation.sides_by_row(rows, "culprit"),
-            *situation.sides_by_row(waiting, "victim"),
-        ),
-        waits=symptom.waits,
-        sites=(
-            *situation.book.sites_of_rows(rows, "culprit"),
-            *situation.book.sites_of_rows(waiting, "victim"),
-        ),
-        doubts=(Doubt.ONE_ITERATION if left.period and left.times == 1 else Doubt.BY_HABIT,),
-    )
-
-
 def explain_divergence(
     situation: Situation, divergence: Divergence, at: int, symptom: Claim, nodes: Sequence[int]
 ) -> Claim:
@@ -199,7 +114,7 @@ def explain_divergence(
         kind=SKIPPED_CALL if collective else P2P_UNMATCHED,
         about=SkippedCall(
             parting=parting,
-            instead=_call_at(situation, divergence.instead) if divergence.instead >= 0 else None,
+            instead=call_at(situation, divergence.instead) if divergence.instead >= 0 else None,
             apart=abs(divergence.shift),
             before_window=divergence.before_window,
             symptom=symptom,
@@ -220,10 +135,10 @@ def explain_divergence(
 def _group_of(situation: Situation, row: int) -> GroupRef:
     """The group of the call in question: what is waited in by now may be of another one."""
     group = situation.evidence.case.groups[int(situation.evidence.case.calls.group[row])]
-    return GroupRef(group.name, group.description, group.size)
+    return GroupRef.of(group)
 
 
-def _call_at(situation: Situation, row: int, *, numbered: bool = True) -> CallAt:
+def call_at(situation: Situation, row: int, *, numbered: bool = True) -> CallAt:
     """A call with its line."""
     case, calls = situation.evidence.case, situation.evidence.case.calls
     collective = bool(situation.evidence.collective[row])
@@ -238,7 +153,7 @@ def _parting(situation: Situation, divergence: Divergence) -> Parting:
     elsewhere = bool(divergence.ranks) and _elsewhere(situation, divergence)
     in_group = divergence.ranks and not elsewhere
     return Parting(
-        call=_call_at(situation, divergence.row),
+        call=call_at(situation, divergence.row),
         missing=divergence.kind == "missing",
         suspects=situation.named(divergence.suspects),
         peers=_in_its_group(situation, divergence)[1]
@@ -361,51 +276,12 @@ def _verdict_of_skipped_call(about: SkippedCall, claim: Claim) -> Words:  # noqa
     )
 
 
-@words_for(LeftOrder)
-def _verdict_of_left_order(about: LeftOrder, claim: Claim) -> Words:
-    who, usual = subject(claim.culprits), _at(about.usual)
-    what = f"made {usual} later than ever" if about.later else f"did not make {usual}"
-    return Words(
-        f"{who} {what}, and went on with {_at(about.instead)}; {waits(claim.victims)} for it.",
-        (
-            _usual_place(about),
-            *((_OF_THE_NEXT_ITERATION,) if about.next_queued else ()),
-            f"The final symptom: {words_of(about.symptom.about, about.symptom).summary}",
-            "The others wait in their usual order.",
-        ),
-        alternatives=(
-            *((_NEW,) if about.is_new else ()),
-            "The program may change its order here on purpose, and the others did not follow.",
-        ),
-    )
-
-
-def _usual_place(about: LeftOrder) -> str:
-    """Why that call was due."""
-    if about.in_step is not None:
-        made, usual, asked = about.in_step
-        return (
-            f"In this step, between two collectives, it made {count_of(made, 'call')} that "
-            f"{'meets' if made == 1 else 'meet'} its peer's, and its peer made {asked}; in "
-            f"{count_of(about.times, 'earlier step')} it always made {usual}."
-        )
-    if about.period:
-        rounds, calls = count_of(about.times, "iteration"), count_of(about.period, "call")
-        return f"Its calls were {rounds} of {calls} each; this call was next."
-    after = f"{_at(about.after)}{_and_before(about.depth)}"
-    return f"It followed {after} every time before ({count_of(about.times, 'time')})."
-
-
-def _and_before(depth: int) -> str:
-    return f" and the {count_of(depth - 1, 'call')} before it" if depth > 1 else ""
-
-
 def _skip_evidence(about: SkippedCall) -> list[str]:
     found = []
     if about.instead is not None:
         parting = about.parting
         other = subject(parting.suspects if parting.missing else parting.peers)
-        found.append(f"{other} went on with {_at(about.instead)} instead.")
+        found.append(f"{other} went on with {shown_call(about.instead)} instead.")
     if about.before_window:
         found.append("The dumps begin there, so the first difference may be earlier.")
     found.append(f"From there on the two sides differ by {count_of(about.apart, 'call')}.")
@@ -413,7 +289,7 @@ def _skip_evidence(about: SkippedCall) -> list[str]:
     return [*found, f"The final symptom: {seen}"]
 
 
-def _at(call: CallAt) -> str:
+def shown_call(call: CallAt) -> str:
     """A call with its line: "all_gather #41 of tp (2) (train.py:88 in f)"."""
     if not call.line and not call.file and not call.function:
         return call.name
@@ -422,7 +298,11 @@ def _at(call: CallAt) -> str:
 
 
 def _parted(parting: Parting) -> str:
-    who, peers, call = subject(parting.suspects), rank_phrase(parting.peers), _at(parting.call)
+    who, peers, call = (
+        subject(parting.suspects),
+        rank_phrase(parting.peers),
+        shown_call(parting.call),
+    )
     if not parting.blamed:
         has, lacks = (peers, who) if parting.missing else (who, peers)
         return (

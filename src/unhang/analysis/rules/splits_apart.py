@@ -46,7 +46,7 @@ class PartUnfit(Struct, frozen=True):
 
     Attributes:
         receiver: The rank that Gloo ended.
-        senders: The ranks one of which sent it.
+        senders: The ranks that may have sent it.
     """
 
     op: str

@@ -27,7 +27,6 @@ __all__ = [
     "subject",
     "then",
     "waits",
-    "worded",
     "words_for",
     "words_of",
 ]
@@ -92,11 +91,6 @@ def adding_for(seen: type[_Seen]) -> Callable[[_Adding[_Seen]], _Adding[_Seen]]:
         return add
 
     return register
-
-
-def worded() -> tuple[type, ...]:
-    """The types of facts that have words."""
-    return tuple(_VERDICTS)
 
 
 def words_of(about: object, claim: Claim) -> Words:

@@ -47,7 +47,7 @@ def doing_of_engines(looks: Sequence[RankLook]) -> str:
 
 
 def _told_alike(looks: Sequence[RankLook]) -> list[list[RankLook]]:
-    """Ranks of which the same is told, most first: a sentence is reported once."""
+    """Ranks that share a sentence, most first: it is reported once."""
     groups: dict[tuple[str, bool], list[RankLook]] = {}
     for look in looks:
         groups.setdefault((look.says, look.gone), []).append(look)
@@ -76,7 +76,7 @@ def actions(looks: Sequence[RankLook]) -> tuple[str, ...]:
     for look in looks:
         if (
             look.sample.exit_status is None
-        ):  # else it is known how it ended, and nobody has to look for it
+        ):  # else it is known how it ended, and no search is needed
             kind = "traced" if look.sample.state == "t" else look.meaning.kind
             pids.setdefault(kind, []).append(look.pid)
     told = []

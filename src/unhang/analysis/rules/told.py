@@ -57,10 +57,10 @@ def with_told(claims: Sequence[Claim], lives: Lives) -> tuple[list[Claim], int]:
 
     Args:
         claims: From all that the job left behind.
-        lives: What was told, and which rank is where.
+        lives: What the sources reported, and which rank is where.
 
     Returns:
-        The claims, their roles and culprits as given; and how much of what was told is left out.
+        The claims, their roles and culprits as given; and how much of it is left out.
     """
     nodes, told = lives.nodes, lives.told
     open_ = not any(claim.is_cause and claim.culprits for claim in claims)
@@ -134,7 +134,7 @@ def _explained(claim: Claim, told: Sequence[Told], lives: Lives) -> Claim:
     inside = {rank for side in claim.calls for rank in side.ranks} or lives.in_calls
     hosts = lives.nodes.hosts_of(inside)
     possible = [t for t in told if _is_on_the_way(t, inside, hosts, lives.nodes)][:_MOST_WEIGHED]
-    for each in reversed(possible):  # each is told before what was told already
+    for each in reversed(possible):  # each comes before what is there already
         way = OnTheWay(
             source="reports", finding=each.finding, by=each.by, hosts=tuple(sorted(hosts))
         )

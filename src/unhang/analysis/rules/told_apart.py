@@ -29,7 +29,7 @@ class ToldApart(Struct, frozen=True):
 
 
 class RankTwice(Struct, frozen=True):
-    """A rank that several processes say they are, and those that nobody is."""
+    """A rank that several processes say they are, and the ranks that no process is."""
 
     rank: int
     pids: tuple[int, ...]

@@ -1,6 +1,6 @@
 """Logs that tell of trouble and not why: what is there, and what lacks.
 
-Who waited is a witness: it is told for what, and who printed no such line.
+Ranks that waited are witnesses: the report says for what, and which rank printed no such line.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Final
 from msgspec import Struct
 
 from unhang.analysis.claims import Claim, Doubt
-from unhang.analysis.rules.first_failure import MAX_BESIDES, SHOWN, beside, quoted
 from unhang.analysis.rules.rule import Rule, Unless, When
+from unhang.analysis.rules.said_beside import MAX_BESIDES, SHOWN, beside, quoted
 from unhang.analysis.rules.telling import Words, words_for
 from unhang.analysis.rules.watchdog_counters import ranks_not_heard, silent_among
 from unhang.analysis.sources.logs import Message, Said

@@ -49,7 +49,7 @@ _ONE_LOOK: Final = "One look cannot tell a moving job from a stuck one."
 
 
 class Unranked(Struct, frozen=True):
-    """Processes of one program, none of which has a rank.
+    """Processes of one program, all without a rank.
 
     Attributes:
         aborting: They end themselves.
@@ -126,7 +126,7 @@ def _told_apart(about: Unranked, program: Sequence[RankLook]) -> Unranked:
 def _largest_program(looks: Sequence[RankLook]) -> list[RankLook]:
     """Processes that began in one file; of several programs the one that waits, or has the most.
 
-    A stack of which only the innermost frames were pasted may be of any.
+    A stack pasted with its innermost frames only may be of any.
     """
     programs: defaultdict[str, list[RankLook]] = defaultdict(list)
     for look in looks:

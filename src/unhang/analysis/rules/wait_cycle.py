@@ -1,6 +1,6 @@
 """Ranks that wait for each other in a circle, so that none of them can go on.
 
-The circle is told as a loop, "rank a waits in X for rank b, which waits in Y for rank a", with both
+The report shows a loop, "rank a waits in X for rank b, which waits in Y for rank a", with both
 call sites. No single rank is blamed, unless one alone is in every loop: among those who keep the
 same order there is none.
 """
@@ -75,7 +75,7 @@ class Circle(Struct, frozen=True):
         crossed: Every rank has the other call queued behind its own.
         breaking: The one rank without which no rank would wait in a circle; empty where there are
             several such, or none.
-        at_once: Groups of which devices have calls in flight at once, in crossed order.
+        at_once: Groups whose devices have calls in flight at once, in crossed order.
     """
 
     ranks: tuple[int, ...]
@@ -130,7 +130,7 @@ def _circle(situation: Situation, root: Root, broken: Sequence[int]) -> Circle:
 
 
 def _at_once(situation: Situation, root: Root) -> tuple[str, ...]:
-    """Groups of which some rank's device has a call behind one of another group of the circle."""
+    """Groups with a call queued on some rank's device behind one of another group of the circle."""
     edges, heads, evidence = _inside(situation, root), situation.heads, situation.evidence
     queued = edges.chosen(edges.kind == Edge.QUEUED)
     rows: Ints = heads.row[queued.rank]

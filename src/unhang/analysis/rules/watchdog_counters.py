@@ -121,7 +121,7 @@ def _claims(facts: CaseFacts) -> Iterator[Claim]:
 def _compare(name: str, ranks: Mapping[int, Counters]) -> Iterator[Claim]:
     told = {rank: c.enqueued for rank, c in ranks.items() if c.enqueued >= 0}
     calls = {rank: c for rank, c in ranks.items() if c.seq >= 0}
-    # Whoever enqueued further than the call that timed out is ahead, which is no fault.
+    # A rank that enqueued further than the call that timed out is ahead, which is no fault.
     stuck = min((c.seq for c in calls.values()), default=max(told.values(), default=-1))
     if any(count < stuck for count in told.values()):
         found = _not_enqueued(name, stuck, told, ranks)

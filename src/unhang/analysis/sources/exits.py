@@ -26,7 +26,7 @@ CRASHES: Final = {
 }  # fmt: skip
 _KILLS: Final = frozenset(CRASHES) - {6}
 _EXITED: Final = "exited"  # the phase of a process whose program has ended
-_ORDERED: Final = frozenset({1, 2, 3, 15})  # told to end: the launcher, or somebody
+_ORDERED: Final = frozenset({1, 2, 3, 15})  # ordered to end, by the launcher or a user
 
 
 class Manner(IntEnum):

@@ -117,7 +117,7 @@ def hosts_named(subject: Subject) -> tuple[str, ...]:
 
 
 def nodes_of(processes: Sequence[RankProcess]) -> Nodes:
-    """Who is where; a rank that is told of two hosts is on none."""
+    """Which rank is where; one that sources place on two hosts is on none."""
     hosts: dict[int, set[str]] = defaultdict(set)
     pids: dict[int, set[int]] = defaultdict(set)
     for process in processes:

@@ -44,7 +44,7 @@ class RasSays(Observation, frozen=True, kw_only=True):
         lagging: Where ranks are behind.
         unheard: Ranks that gave no data.
         dead: Of these, the ones that NCCL has given up.
-        places: Host and process of ranks, as far as it was told.
+        places: Host and process of ranks, as far as they are known.
         waiting: Ranks that have launched more than others somewhere.
         unnamed: Processes that are behind or silent, and whose rank nothing tells.
         n_ranks: How many ranks it knows of.

@@ -1,6 +1,6 @@
 """What other commands found: `doctor`, `trace --syscalls`, `numerics` and others, and how long ago.
 
-Nothing in their reports is trusted: it is told as theirs, with source and age.
+Nothing in their reports is trusted: it is shown as theirs, with source and age.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Told(Observation, frozen=True, kw_only=True):
 
     @property
     def kind(self) -> Kind:
-        """The kind of finding; of a code that nobody has here, one that says nothing."""
+        """The kind of finding; for an unknown code, one that says nothing."""
         return kind_of(self.finding.code) or Kind(
             self.finding.code, self.finding.slug, "environment", ""
         )

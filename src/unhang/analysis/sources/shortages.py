@@ -16,7 +16,7 @@ from unhang.stacks.tree.gathering import latest
 __all__ = ["Hungry", "OfWhat", "Starved", "shortages"]
 
 _TOLD: Final = 0.25
-"""Share of the time, or of scheduling periods, from which on it is told."""
+"""Share of the time, or of scheduling periods, from which on it is reported."""
 _FEWEST_PERIODS: Final = 3
 _FEWEST_S: Final = 0.2
 _FULL: Final = 0.9

@@ -1,7 +1,7 @@
 """What the stacks of a case say about each rank: doing what, where, and whether it moved.
 
 Several looks at one process become one `RankLook`. Whether a rank waits for peers, could be waiting
-for them, or does something of its own is told by the kind of its stack's meaning; no rank is blamed
+for them, or does something of its own follows from its stack's meaning; no rank is blamed
 here.
 """
 
@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from unhang.activity.estimate import Activity, Doing, Sign, estimate
 from unhang.activity.series import Series
 from unhang.activity.thresholds import FEW_LINES, SETTLED_LOOKS
+from unhang.analysis.sources.outside import OUTSIDE_KINDS, Respondent, outside_of
 from unhang.case import Case, Dump
 from unhang.model import Frame, ProcessSample, ThreadStack
 from unhang.stacks.meaning import (
@@ -67,7 +68,7 @@ class RankLook(Struct, frozen=True):
     """One rank as its stacks show it.
 
     Attributes:
-        sample: The newest look at it, with all that it was told and did.
+        sample: The newest look at it, with all that it was given and did.
         meaning: What its main thread's stack means.
         moved: Whether its main thread stood elsewhere before; None where one look was taken.
         frames: Its main thread's stack in the last look, innermost first.
@@ -79,6 +80,9 @@ class RankLook(Struct, frozen=True):
             innermost first, empty for none.
         wakes_s: Seconds until it stops sleeping; -1 where it does not sleep, or nothing tells.
         served: Threads in which it runs what other workers of RPC asked for.
+        outside: For whose answer it waits, who is no rank and none of its own; None for no
+            such process, or where no source shows it.
+        peer: The other end of its connection, where that is a rank of the job: "rank 2".
     """
 
     sample: ProcessSample
@@ -91,6 +95,8 @@ class RankLook(Struct, frozen=True):
     worker: tuple[Frame, ...] = ()
     wakes_s: float = -1.0
     served: int = 0
+    outside: Respondent | None = None
+    peer: str = ""
 
     @property
     def rank(self) -> int:
@@ -205,6 +211,11 @@ class RankLook(Struct, frozen=True):
         return self.meaning.kind in _CERTAIN
 
     @property
+    def serves(self) -> bool:
+        """Whether its main thread only takes requests, or waits for threads that do the work."""
+        return self.meaning.kind in ("network", "lock")
+
+    @property
     def gives_orders(self) -> bool:
         """Whether it is an engine's core, for whose orders workers wait."""
         return is_core(self.sample.command)
@@ -223,6 +234,8 @@ class RankLook(Struct, frozen=True):
         within += (
             f", for {printable(self.sample.awaits, 60)!r} in a store" if self.sample.awaits else ""
         )
+        within += f", for {self.peer}" if self.peer else ""
+        within += f", for {self.outside.names}" if self.outside and self.outside.address else ""
         worker = at_site(user_frame(self.worker))
         worker = f"; its worker stands{worker}" if worker else ""
         return f"{self.meaning.says}{within}{at_site(self.meaning.site)}{worker}"
@@ -250,10 +263,22 @@ def looks_of(samples: Iterable[ProcessSample]) -> dict[int, RankLook]:
         if known is None or (known.unseen or known.gone):
             found[look.rank] = look
     workers = _workers_of(samples)
-    return {
+    placed = {
         rank: replace(look, worker=workers[rank]) if _awaits_worker(look, workers) else look
         for rank, look in sorted(found.items())
     }
+    here = {(look.host, look.pid): rank for rank, look in placed.items()}
+    return {rank: _with_peer(look, here) for rank, look in placed.items()}
+
+
+def _with_peer(look: RankLook, ranks: Mapping[tuple[str, int], int]) -> RankLook:
+    """With whom it waits for: another rank by a connection of theirs, or who is outside."""
+    other = ranks.get((look.host, look.sample.peer_pid))
+    if look.gone or look.held or look.meaning.kind not in OUTSIDE_KINDS:
+        return look
+    if other is not None:
+        return replace(look, peer=f"rank {other}")
+    return replace(look, outside=outside_of(look.sample, look.meaning))
 
 
 def _awaits_worker(look: RankLook, workers: Mapping[int, tuple[Frame, ...]]) -> bool:

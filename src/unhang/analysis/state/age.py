@@ -1,6 +1,6 @@
 """Whether calls that are open are old, or as young as open calls usually are.
 
-A healthy job that is dumped in mid-flight has open calls too. How long one has been open is told by
+A healthy job that is dumped in mid-flight has open calls too. The age of one follows from
 when its dump was made. Where the dump does not say so, by its file, which is never younger than the
 dump: a file almost as old as the newest call in it shows that the job was moving, and one that was
 copied proves nothing. That is weighed against how far apart such calls usually are. Below a second
@@ -38,6 +38,10 @@ _WRITING_NS = 2 * 10**6
 behind their newest call (2,000 calls, six processes to a core), and up to 0.8 s with few calls.
 Those of jobs that hang, with 31 calls, from 2.1 s on."""
 
+_AHEAD_NS = 30 * 10**9
+"""A host runs ahead of its device by no more than a step, and long ones take about as long. Dumps
+of jobs that moved and of such whose device had stopped were alike when both were 2 to 4 s old."""
+
 _MOST_NS = 60 * 10**9
 _LONGEST_NS = 240 * 10**9
 _TURNS = 1.5
@@ -62,6 +66,10 @@ class Ages(Struct, frozen=True):
             young: a host that runs ahead of its device looks the same.
         unnoticed: Per rank: its head was made so short a time before that its recorder may not have
             noticed its end yet.
+        queued: Per rank: its host has made calls ahead, and its dump hides those that have ended:
+            so its head may have become the next to finish at any time since.
+        slowly: Per rank: its dump has so many calls that writing it may have taken most of the time
+            by which its file is older than its head.
     """
 
     waited_ns: Ints
@@ -71,6 +79,8 @@ class Ages(Struct, frozen=True):
     stood: Bools
     unpaced: Bools
     unnoticed: Bools
+    queued: Bools
+    slowly: Bools
 
 
 def ages_of(evidence: Evidence, heads: Heads, outdated: Ints) -> Ages:
@@ -110,6 +120,7 @@ def ages_of(evidence: Evidence, heads: Heads, outdated: Ints) -> Ages:
     # Elsewhere calls begin at the ends before them, which have been noticed as late.
     usual = np.where(stood, 0, _JUST_BEGUN_NS) + np.where(hides, late, 0)
     usual = np.maximum(usual, _TURNS * turns)
+    fresh = at_most < np.minimum(_AHEAD_NS, _most_ns(evidence, heads))
     by_file = told & (at_most < np.minimum(usual, _most_ns(evidence, heads)))
     moving = (waited < 0) & _just_after(evidence, heads, turns, outdated)
     # Where a file shows that the job moved, those of more calls were written more slowly.
@@ -119,7 +130,22 @@ def ages_of(evidence: Evidence, heads: Heads, outdated: Ints) -> Ages:
     unproven = told & (turns > 0) & ~young & by_file.any()
     old = (waited >= 0) & ~young
     unnoticed = _unnoticed(evidence, heads, late)
-    return Ages(waited, young, old, unproven, stood & ~young, unpaced & young, unnoticed)
+    stood &= ~young
+    queued = hides & told & fresh & ~stood & _runs_ahead(evidence, heads)
+    slowly = told & ~stood & ~hides & (at_most < usual)
+    return Ages(waited, young, old, unproven, stood, unpaced & young, unnoticed, queued, slowly)
+
+
+def _runs_ahead(evidence: Evidence, heads: Heads) -> Bools:
+    """Per rank: behind its head there are calls of the same group that have not ended either."""
+    opened = evidence.open_rows
+    owners, channels = evidence.owner_of(opened), evidence.channel(opened)
+    head = heads.row[owners]
+    behind = evidence.collective[opened] & (head >= 0) & (opened != head)
+    behind &= channels == evidence.channel(np.maximum(head, 0))
+    found = np.zeros(len(heads.row), np.bool_)
+    found[owners[behind]] = True
+    return found
 
 
 def _unnoticed(evidence: Evidence, heads: Heads, late: Ints) -> Bools:

@@ -5,14 +5,14 @@
   whose host has not come back from NCCL looks completed (its event was never recorded, and a device
   says of such an event that it has passed): the counters of its group do not have it yet.
 - Gloo: "retired" (its states never change). It is also set after a failure, so a failed call is
-  told from elsewhere (see `unhang.analysis.state.progress`).
+  recognised elsewhere (see `unhang.analysis.state.progress`).
 - Our own recorder's entries: "retired" or completed.
 - torch's hook (from 2.14): the state, noticed about a second late; but members of a batch look
   completed as soon as they are made (`unproven_rows`).
 - Recorders that never mark completion: nothing is known, and what all members have made is taken as
   finished, with a note.
 
-What is true of which kind of recorder is in `unhang.analysis.state.recorders`.
+What holds for each kind of recorder is in `unhang.analysis.state.recorders`.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ def _ended_too_early(
 
     They say "completed" at once (seen on torch 2.8 to 2.13, where nothing is asynchronous): the
     event is recorded on another stream than they run on. So it is believed only as long as
-    nobody's whole dump lacks the call.
+    no rank's whole dump lacks the call.
     """
     calls, early = case.calls, IN_PARTS - PARTS
     uneven = np.asarray([*(name.op in early for name in case.names), False])[calls.name]
@@ -200,7 +200,7 @@ def _ended_too_early(
 
 
 def _made_by_all(case: Case, dumps: Sequence[Dump]) -> Ints:
-    """Per group: the last collective that nobody's whole dump lacks."""
+    """Per group: the last collective that no rank's whole dump lacks."""
     calls, groups = case.calls, len(case.groups) + 1
     reached = np.full(len(case.dumps) * groups, -1, np.int64)
     lane = np.asarray(calls.dump, np.int64) * groups + calls.group
@@ -226,7 +226,7 @@ def _left_open(
     Members never leave the state "scheduled". A dump of unfinished calls holds those of every batch
     in the ring and leaves the closing entries of finished ones out. A dump that was cut short may
     have lost one; and a batch that a CUDA graph captured has none. Only the last call of a thread
-    may still be inside its batch. Where nobody batches, such a call is in flight; so is one behind
+    may still be inside its batch. Where no rank batches, such a call is in flight; so is one behind
     which its thread recorded another call at once, where the closing entry would have to be.
     """
     calls = case.calls

@@ -68,8 +68,8 @@ class Evidence(Struct, frozen=True, eq=False):
         finished: Per row, see `unhang.analysis.state.completion`.
         counts: Per dump of the case: whether it is one of `dumps`.
         open_rows: Rows that have not finished, ascending, of `dumps` only.
-        unseen_ends: Rows of sends and receives that count as finished though they look open, and of
-            which it may be another one, see `unhang.analysis.matching.unseen_ends`.
+        unseen_ends: Rows of sends and receives that count as finished though they look open, where
+            it may be another one, see `unhang.analysis.matching.unseen_ends`.
         unproven: Rows that count as finished though nothing shows their end, only that they were
             made, ascending; see `unhang.analysis.matching.unproven_ends`.
     """
@@ -189,7 +189,7 @@ def _dumps_that_count(case: Case) -> tuple[tuple[Dump, ...], list[Note]]:
 def _with_backends(dumps: list[Dump]) -> list[Dump]:
     """Dumps that name no backend, since no call is in them, as of that of most of their peers.
 
-    Of several recorders it is one of which the rank has no other dump.
+    Of several recorders it is one that wrote no other dump of the rank.
     """
     peers = Counter(dump.backend for dump in dumps if dump.backend)
     named = {(dump.rank, dump.backend) for dump in dumps}

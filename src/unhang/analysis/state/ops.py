@@ -95,7 +95,7 @@ _RULES = {
     for op in ops
 }
 PARTS = frozenset({"_broadcast_oop", "_reduce_oop"})
-"""Operations of which torch makes a call on uneven tensors, one a rank under one number."""
+"""Operations that replace a call on uneven tensors in torch, one a rank under one number."""
 _UNDEFINED = "UNKNOWN_SCALAR"
 """The dtype that NCCL's recorder writes for a tensor that is not there; its sizes are `[0]`."""
 

@@ -242,7 +242,7 @@ def _mixed_channels(evidence: Evidence) -> Ints:
 
 
 def _known_by_rank(evidence: Evidence) -> Ints:
-    """What a rank's dump proves about a channel of which it shows nothing."""
+    """What a rank's dump proves about a channel that it shows nothing of."""
     table = np.zeros((max(len(evidence.ranks), 1), len(evidence.backends)), np.int64)
     proofs = np.asarray(_proofs(evidence), np.int64)
     backends = {name: number for number, name in enumerate(evidence.backends)}

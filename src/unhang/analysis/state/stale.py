@@ -3,7 +3,7 @@
 A call that cannot finish before all members have called it, finished on one rank and never made by
 another, is impossible within one moment. With a recorder that tells completion from device events
 it follows that the other's dump is older. On Gloo, "retired" is also set when a call failed, so it
-may as well mean that the call timed out: which of the two is told by the evidence of a failure.
+may as well mean that the call timed out: evidence of a failure decides between the two.
 
 torch writes no time into its files, but some show it: NCCL's recorder asks the device at the
 dump, and writes the answer into the copy that it dumps. A call that had started and not finished,
@@ -155,7 +155,7 @@ def failed_ranks(evidence: Evidence, *, ended: bool = False) -> Bools:
     failed = np.zeros(max(len(evidence.ranks), 1), np.bool_)
     lost = {each.rank for each in evidence.case.samples if each.lost_ns and each.exit_status}
     for owner, dump in zip(evidence.owner.tolist(), evidence.dumps, strict=True):
-        by_it = _ended_by_it(dump)  # and by a call from C++, of which no failure is noted
+        by_it = _ended_by_it(dump)  # and by a call from C++, whose failure is not noted
         if dump.failures:
             by_it = by_it or not ended or dump.rank in lost
         failed[owner] |= by_it
@@ -170,7 +170,7 @@ def failed_ranks(evidence: Evidence, *, ended: bool = False) -> Bools:
 def _ended_in(evidence: Evidence, standing: Standing) -> tuple[Ints, Bools]:
     """Calls of Gloo in which ranks gave up and ended, where some member left nothing at all.
 
-    Nobody is seen to be behind there. But a call that raised because a peer did not come, or was
+    No rank is seen to be behind there. But a call that raised because a peer did not come, or was
     gone, has not finished, and it is the last one of its rank.
 
     Returns:

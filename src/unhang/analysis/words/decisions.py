@@ -25,6 +25,7 @@ WHY: Final[dict[Reason, str]] = {
     "bad-node": "a check of the node itself found it bad",
     "bad-node-unproven": "its device may be bad, but nothing has confirmed this yet",
     "away": "find out what blocks it",
+    "outside": "a rank waits for its answer, and the others for that rank",
     "stopped": "it is stopped, and may only need to be continued",
     "ended": "find out why it ended",
     "transport": "all ranks are in the call: network, GPU or library blocks it",

@@ -96,7 +96,7 @@ def run(args: argparse.Namespace) -> int:
         if not nodes:
             print(f"{case} is complete: all nodes have answered")
             return EXIT_HEALTHY
-        launcher.nodes()  # is the job still there? the launcher looks it up anew
+        launcher.nodes()  # is the job still there? the launcher looks it up again
     else:
         launcher = checked_launcher(args)
         state = {"run": "", "options": _options(args), "whole": []}

@@ -145,7 +145,7 @@ def load_case(
 
     Args:
         options: Which, and what helps to read it.
-        beside: What else to read; without PATH and without a case it is all that is read.
+        beside: What else to read; without PATH and without a case nothing else is read.
         engine: What finds and reduces the files, in place of this process.
 
     Raises:

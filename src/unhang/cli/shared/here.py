@@ -6,7 +6,6 @@ marks of our recorder.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from unhang.cli.shared.case_paths import CASES
+from unhang.incoming import value_in
 from unhang.regular import open_regular
 from unhang.wording import count_of, printable, shell_word
 
@@ -89,9 +89,8 @@ def _cases(root: Path) -> Iterator[OnHand]:
 
 
 def _verdict(case: Path) -> str:
-    with suppress(OSError, ValueError, KeyError, TypeError):
-        with open_regular(case / "report.json") as file:
-            report = json.loads(file.read(_MOST_REPORT))
+    with suppress(KeyError, TypeError):
+        report = value_in(case / "report.json", _MOST_REPORT)
         return f"{printable(report['status']).upper()}  {printable(report['summary'], 160)}"
     return "not judged yet"
 

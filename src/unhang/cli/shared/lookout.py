@@ -78,7 +78,7 @@ def _files(paths: Iterable[str]) -> Iterator[tuple[str, int, int]]:
         for each in [path, *(path.rglob("*") if path.is_dir() else ())]:
             try:
                 state = each.stat()
-            except OSError:  # it has gone meanwhile
+            except OSError:  # it has gone since
                 continue
             if not each.is_dir():
                 yield str(each), state.st_size, state.st_mtime_ns

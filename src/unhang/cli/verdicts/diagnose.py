@@ -64,7 +64,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="ray[:ADDRESS]",
         help="read and reduce the dumps where they are, by tasks of this Ray cluster",
     )
-    beside = parser.add_argument_group("beside the dumps", "each may be repeated")
+    beside = parser.add_argument_group("further evidence", "each may be repeated")
     for name, metavar, text in (
         ("--log", "FILE", "read this log too: a file, a directory, a glob in quotes, or -"),
         ("--trace", "DIR", "a trace by unhang trace: shows what culprits did last"),

@@ -1,7 +1,7 @@
 """Check nodes, network, GPUs and collectives, before a job or while one is stuck.
 
 Without a part all parts that fit are run: env (settings, limits, versions), net (interfaces and a
-full matrix of connections), gpu, comm (real collectives with a time-out that names who is missing).
+full matrix of connections), gpu, comm (real collectives with a time-out that names missing ranks).
 On this node, on all nodes that a launcher reaches, or as a job itself: started by torchrun, srun or
 mpirun, its ranks are those of the test. Nothing is changed on any node.
 """

@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from unhang.cli.shared.jobs import add_job_arguments, check_job_arguments, command_of
 from unhang.cli.shared.output import DRAWINGS, add_report_arguments, emit, report_options
 from unhang.errors import UsageError
 from unhang.wording import printable
@@ -30,23 +31,12 @@ unhang rehearse -o page.html --case rehearsed -- python train.py"""
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `unhang rehearse`."""
-    parser.add_argument(
-        "--ranks",
-        metavar="N[,N…]",
-        help="ranks (default: as COMMAND says, else 4). Several are rehearsed one by one. "
+    add_job_arguments(
+        parser,
+        "ranks (default: as COMMAND says, else 4). Several are rehearsed one by one. "
         "Above 64, some stand for all",
+        "N[,N…]",
     )
-    parser.add_argument(
-        "--nodes", type=int, metavar="M", help="number of nodes to spread them over"
-    )
-    parser.add_argument(
-        "--steps", type=int, default=0, metavar="N",
-        help="end each rank after N steps of its optimizer (default: the script's own end)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--limit", type=float, default=600, metavar="SECONDS",
-        help="end the rehearsal after SECONDS (default: 600)",
-    )  # fmt: skip
     parser.add_argument(
         "--case",
         dest="kept",
@@ -61,9 +51,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="say what ranks call more or less in each step than in FILE. --save wrote it",
     )
-    parser.add_argument(
-        "job", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="the command that starts it"
-    )
     add_report_arguments(parser, DRAWINGS, case=False)
 
 
@@ -72,11 +59,8 @@ def run(args: argparse.Namespace) -> int:
     from unhang.rehearse.commandline import job_of
     from unhang.rehearse.rehearsal import rehearsed
 
-    command = args.job[1:] if args.job[:1] == ["--"] else args.job
-    if args.nodes is not None and args.nodes < 1:
-        raise UsageError(f"--nodes {args.nodes} is out of range")
-    if args.steps < 0 or args.limit <= 0:
-        raise UsageError("--steps and --limit are numbers above 0")
+    check_job_arguments(args)
+    command = command_of(args)
     options, sizes = report_options(args), _sizes(args.ranks)
     if (args.save or args.compare) and len(sizes) > 1:
         raise UsageError("--save and --compare take one size", "Give --ranks one number with them.")

@@ -243,7 +243,7 @@ def _live(args: argparse.Namespace) -> Case:
     if args.pid and not any(sample.threads for sample in looks.samples):
         first = next((sample for sample in looks.samples if sample.error), None)
         why = f": {first.error}" if first else ""
-        hint = looks.notes[0].text if looks.notes else "Name a Python process, or try --native."
+        hint = looks.hints[0] if looks.hints else "Name a Python process, or try --native."
         raise NoEvidenceError(f"no stack of process {args.pid[0]} could be taken{why}", hint)
     world_size = max((target.world_size for target in targets), default=0)
     return Case(samples=looks.samples, notes=looks.notes, world_size=world_size)

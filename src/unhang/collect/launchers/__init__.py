@@ -118,7 +118,7 @@ class Choice:
     """How people choose a launcher, and what makes it then.
 
     Attributes:
-        by: Options of which one is given.
+        by: Options, one of them given.
         make: Makes it from the arguments and the words of --launcher-options; raises `UsageError`.
         further: What else it may receive; an error without one of `by`.
         passes_to: The program that gets the words of --launcher-options, or "": there are none.

@@ -74,7 +74,7 @@ def _listens_with(pid: int, port: int) -> bool:
 
 def _sockets(folder: Path) -> Iterable[str]:
     for link in folder.iterdir():
-        with suppress(OSError):  # closed meanwhile
+        with suppress(OSError):  # closed since
             yield str(link.readlink())
 
 

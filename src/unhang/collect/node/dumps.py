@@ -70,7 +70,7 @@ class AskingTerms:
         folder: An empty folder of ours, for what they write.
         incident: Name that the dumps of all nodes carry.
         frames: Have them write the stacks of their calls too.
-        helpers: The other processes of the job here, of which one may be torch's debug server.
+        helpers: The other processes of the job here; one may be torch's debug server.
     """
 
     folder: Path
@@ -141,7 +141,7 @@ def last_calls(
     Args:
         ranks: The ranks of this node that live.
         marks: Of all recorders that have been here.
-        came: Ranks of which there are dumps.
+        came: Ranks with dumps.
     """
     pids = {target.process.pid for target in ranks}
     stopped = {target.process.pid for target in ranks if target.process.state in _STOPPED}

@@ -5,7 +5,7 @@ Orders (every key may be missing):
     run, node, incident   names of the collecting run, of this node, and of the incident
     what                  of "dumps", "stacks", "logs", "env"; all by default
     job, slurm_jobs       which job: where several run on this node and none is named, they are
-                          told and nothing is collected; ids that SLURM gives it
+                          listed and nothing is collected; ids that SLURM gives it
     looks, interval_s, native, look_s    how to look at stacks
     asked_only            no dumps but those that recorders write when they are asked, now
     whole_dumps           send dumps as they are; else large ones are reduced, see `node.parts`
@@ -274,6 +274,6 @@ def _job(job: str, ranks: Sequence[Target]) -> dict[str, Any]:
 
 
 def _not_found(ranks: Sequence[Target]) -> list[int]:
-    """Ranks that the launcher has started here, and of which there is no process."""
+    """Ranks that the launcher has started here, and that have no process."""
     started = {rank for t in ranks for rank in neighbours_of(t.process.environ or {})}
     return sorted(started - {target.rank for target in ranks})

@@ -309,7 +309,7 @@ def main() -> None:
     step("end", test.timeout, lambda: None, test.arrive)
     tell("end", "end")
     if test.size > 1:
-        with suppress(RuntimeError):  # whoever is gone has said that it ended
+        with suppress(RuntimeError):  # a rank that is gone has said that it ended
             test.leave()
     os._exit(0)
 

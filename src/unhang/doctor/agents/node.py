@@ -42,7 +42,7 @@ def examine(agent: str, order: dict[str, Any]) -> dict[str, Any]:
         return {"failed": f"there is no agent {agent!r}"}
     try:
         found: dict[str, Any] = import_module(f"unhang.doctor.agents.{agent}").examine(order)
-    except Exception as error:  # noqa: BLE001 - said at home, where somebody reads it
+    except Exception as error:  # noqa: BLE001 - said at home, where a user reads it
         place = traceback.extract_tb(error.__traceback__)[-1]
         where = f"{os.path.basename(place.filename)}:{place.lineno}"  # noqa: PTH119 - may lie in a zip
         return {"failed": f"{type(error).__name__}: {error} ({where})"}

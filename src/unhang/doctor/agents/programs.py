@@ -2,7 +2,7 @@
 
 A program that talks to a GPU may hang in the driver, where not even SIGKILL ends it: then it is
 left behind and what it had said so far is not used. Besides: whether all processes of the machine
-are seen, without which nobody may be blamed for what no process owns.
+are seen, without which no user may be blamed for what no process owns.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def _read(child: subprocess.Popen[bytes], until: float, name: str) -> tuple[byte
 def _end(child: subprocess.Popen[bytes]) -> None:
     with suppress(ProcessLookupError):
         os.killpg(child.pid, signal.SIGKILL)
-    with suppress(subprocess.TimeoutExpired):  # in the driver: nobody can end it
+    with suppress(subprocess.TimeoutExpired):  # in the driver: nothing can end it
         child.wait(GRACE_S)
     for pipe in (child.stdout, child.stderr):
         if pipe is not None:

@@ -133,7 +133,7 @@ def _listen(
     start_s: float,
     timeout_s: float,
 ) -> None:
-    """Read all pipes until all ranks ended, or nobody says anything for too long."""
+    """Read all pipes until all ranks ended, or none has said anything for too long."""
     with selectors.DefaultSelector() as selector:
         for process, trace in zip(processes, traces, strict=True):
             assert process.stdout is not None  # noqa: S101 - we asked for a pipe

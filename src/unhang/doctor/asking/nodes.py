@@ -1,6 +1,6 @@
 """Nodes, and asking all of them at once: through a launcher, or as ranks of a job that has begun.
 
-One silent node stops nobody: it has an answer too, which says why there is none.
+One silent node stops no other: it has an answer too, which says why there is none.
 """
 
 from __future__ import annotations
@@ -216,7 +216,7 @@ def split_addresses(text: str) -> tuple[str, dict[str, str]]:
 
 
 def address_of(name: str, facts: Mapping[str, Any]) -> str:
-    """Where peers most likely reach a node that nobody gave an address for; "" where unknown.
+    """Where peers most likely reach a node that has no given address; "" where unknown.
 
     Its name where that is an address; what its own name resolves to, if that is an address of its
     own that others can use; else the first interface of a kind that leaves the machine.

@@ -1,6 +1,6 @@
 """Checks of what a node has, and how short of it it is: pure functions over what it said.
 
-The figures are told where all is well, too: who looks for the reason of a slow node wants them.
+The figures are shown where all is well, too: the search for a slow node's reason needs them.
 """
 
 from __future__ import annotations

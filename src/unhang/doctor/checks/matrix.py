@@ -122,7 +122,7 @@ def _blocked(
         advice = "" if whole == ports else _advice(whole, any_ports)
         results.append(CheckResult(PORT_BLOCKED, "fail", seen, subjects, action=advice))
         dead += [host] if whole == ports else []
-    # A node that nobody reaches reaches nobody: that is said with it.
+    # A node that no other reaches reaches none: that is said with it.
     bad = {key: row for key, row in bad.items() if key[0] not in dead}
     return results + _blocked_pairs(bad, any_ports)
 

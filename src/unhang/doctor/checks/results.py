@@ -60,5 +60,5 @@ def of_host(
 
 
 def judged(check: Check, host: str, seen: str, *, bad: bool, action: str = "") -> CheckResult:
-    """A figure of one host, which is told where all is well, too; what to do where it is not."""
+    """A figure of one host, shown where all is well, too; what to do where it is not."""
     return of_host(check, "warn" if bad else "ok", host, seen, action if bad else "")

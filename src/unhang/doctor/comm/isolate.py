@@ -243,7 +243,7 @@ def bad_pairs(units: Sequence[Unit], search: Search) -> tuple[set[Pair], set[Pai
 
 
 def explain(units: Sequence[Unit], bad: set[Pair], tried: set[Pair]) -> Iterator[CheckResult]:
-    """Name the units or links that are left: never one that works with somebody.
+    """Name the units or links that are left: never one that works with another.
 
     A unit is named if it fails with every other that it was tried with, at least two of them, and
     some others work among themselves; else the pairs that fail are.

@@ -253,7 +253,7 @@ def _bandwidth(traces: Sequence[Trace]) -> list[CheckResult]:
 def _slow_pairs(
     team: Team, traces: Sequence[Trace], test: Drill, runner: Runner
 ) -> Iterator[CheckResult]:
-    """Pairs far from the median of their kind, if they are so once more when nobody else talks."""
+    """Pairs far from the median of their kind, if they are so again when no other pair talks."""
     if len(team) > MAX_PAIRS_AMONG:
         seen = (
             f"pairs were not timed one by one: {len(team)} ranks are more than {MAX_PAIRS_AMONG}."

@@ -1,6 +1,6 @@
 """A file that is, or should be, a rank's dump: what is known of it, and what is said of many.
 
-Reading makes them, ranks and incidents are told from them, and the case is put together from them.
+Reading makes them; they give ranks and incidents, and the case is put together from them.
 A report that lists 1,000 files with one and the same remark hides the one that matters, so what is
 said of files that are alike is said once.
 """

@@ -2,7 +2,7 @@
 
 Every launch of a group counted there, so that ranks with other exchanges had other numbers for one
 collective (seen in dumps of 2.3.1 and 2.4.1). Formats since 2.2 count the two kinds apart; here old
-dumps are renumbered likewise. Where a ring has lost what came before, nobody knows how many of the
+dumps are renumbered likewise. Where a ring has lost what came before, it is unknown how many of the
 lost launches were exchanges: the numbers of such a group are taken away.
 """
 

@@ -22,7 +22,7 @@ _P2P = frozenset({"send", "recv", "batch_op_issue"})
 
 
 def is_torchcomms(decoded: Decoded, shared: Dictionaries) -> bool:
-    """Whether torchcomms wrote this: its marks together, none of which proves it alone."""
+    """Whether torchcomms wrote this: its marks together; none proves it alone."""
     if decoded.version != "2.10" or decoded.statuses or decoded.origin or not decoded.count:
         return False
     if decoded.column("is_p2p").any() or (decoded.column("p2p_seq") != 0).any():

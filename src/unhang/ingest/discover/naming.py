@@ -2,7 +2,7 @@
 
 torch writes the rank nowhere but into the name, after a prefix of the user's choice, so every usual
 form is known here: `nccl_trace_rank_3`, `nccl_trace_rank_container-node02_5`, `_dump_5`,
-`rank_5.json`, `trace-5.pickle`. What a name tells is a claim: whoever knows better overrules it.
+`rank_5.json`, `trace-5.pickle`. What a name says is a claim: better sources overrule it.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ only, the nameless declaration of such a dump is that group's.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 from unhang.bounds import members_budget
 from unhang.ingest.columns.decoded import Declared
@@ -75,8 +75,20 @@ def resolve_groups(
         ]
         grouping.of_calls.append(of_calls)
         grouping.of_files.append(tuple(dict.fromkeys([*declared, *of_calls.values()])))
-    grouping.groups, grouping.notes = resolver.groups, resolver.notes()
+    grouping.groups, grouping.notes = list(_with_twins(resolver.groups)), resolver.notes()
     return grouping
+
+
+def _with_twins(groups: Sequence[Group]) -> Iterator[Group]:
+    """Groups that share name and ranks with one of another backend say so."""
+    backends: dict[tuple[str, str, int], set[str]] = defaultdict(set)
+    several = len({group.backend for group in groups}) > 1
+    for group in groups if several else ():
+        for rank in group.members:
+            backends[group.name, group.description, rank].add(group.backend)
+    for group in groups:
+        owned = (backends[group.name, group.description, r] for r in group.members if several)
+        yield replace(group, has_twin=True) if any(len(each) > 1 for each in owned) else group
 
 
 def _used_pairs(item: DumpFile) -> list[int]:

@@ -107,7 +107,7 @@ class Translator:
         return text
 
     def value(self, tag: int, value: int) -> Any:  # noqa: ANN401 - whatever a dump holds
-        """A value of the decoder as Python's. Containers are shared: nobody may change them."""
+        """A value of the decoder as Python's. Containers are shared: no caller may change them."""
         if tag == _STRING:
             return self.text(value)
         if tag == _INT:

@@ -40,10 +40,10 @@ KEPT = 12
 """Calls of each group that are kept before the first that matters."""
 
 FIRST = 256
-"""Dumps of which all calls are looked at in any case, and as many that differ from the rest."""
+"""Dumps whose calls are all looked at in any case, and as many that differ from the rest."""
 
 _MEETING = re.compile(r"all_?(?:reduce|gather)|barrier|reduce_?scatter", re.IGNORECASE)
-"""Names of calls that need all members, the last of which tells that all have come so far."""
+"""Names of calls that need all members; the last one shows that all have come so far."""
 
 
 @dataclass(slots=True, eq=False)
@@ -148,7 +148,7 @@ class Filling:
         """Make rows.
 
         Args:
-            whole: Dumps (`id` of their `Decoded`) of which all rows are wanted in any case.
+            whole: Dumps (`id` of their `Decoded`) whose rows are all wanted in any case.
             may_shorten: False where there are dumps next to the parts.
 
         Returns:

@@ -34,7 +34,7 @@ PLAIN = ("name", "signature", "stack", "thread", "state", "origin", "retired", "
 """Columns that a kind of call has as they are."""
 
 DELTAS = ("seq", "p2p_seq", "op_id")
-"""Columns of which a kind says by how much they grow from call to call of one lane."""
+"""Columns that grow from call to call of one lane; a kind says by how much."""
 
 LEAPS = ("record_id",)
 """The same from call to call of one dump."""

@@ -6,7 +6,7 @@ where a token ends: frames promise nothing and are stepped over, as is PROTO. An
 makes the file unreadable. All of them are data; nothing looks up, calls or builds. `native/src`
 has the same grammar.
 
-torch's pickler uses protocol 2; Python's own (a dump that somebody loaded and saved again) adds the
+torch's pickler uses protocol 2; Python's own (a dump that was loaded and saved again) adds the
 framing and memo opcodes of protocol 4.
 """
 

@@ -10,7 +10,7 @@ hooks and the walk keep, to which every faster decoder is held:
 1. Tokens are those of the grammar, up to the first STOP; what follows it is not looked at.
 2. Keys of dicts are strings: nothing else is hashed here. A number that is a key, as torch 2.3
    wrote ids of groups, is read as its digits.
-3. Tuples hold no tuples: whoever hashes one later does not recurse.
+3. Tuples hold no tuples: hashing one later does not recurse.
 4. Memo indices are below `MAX_MEMO`; containers are no more than `too_many_containers` allows.
 5. A file that ends before its STOP was cut: `unhang.ingest.pickles.salvage` says what is kept.
 6. A string that is not UTF-8 has "?" for each byte that is not ASCII.

@@ -1,6 +1,6 @@
 """How a log ends: words of trouble in its last lines, which no rule and no mark of an error tell.
 
-A log that ends in "timed out" did not end well, whoever wrote it. It refuses to see trouble in
+A log that ends in "timed out" did not end well, whatever wrote it. It refuses to see trouble in
 lines that mark themselves as information, or in counts of nothing.
 """
 

@@ -66,7 +66,7 @@ _WORK = re.compile(
         [A-Z]+\ /[^"\n]{0,400}"\ (?:200|204)\b
     """.replace(b"SOME", _SOME)
 )
-"""Rates, losses, results, a good end, an answer: what nobody prints who has just begun.
+"""Rates, losses, results, a good end, an answer: what no program prints that has just begun.
 
 A server whose engine is dead goes on to answer whether it is healthy, and which models it has.
 """
@@ -98,7 +98,7 @@ def _counts(data: bytes) -> bool:
 def goes_on(data: bytes, start: int) -> bool:
     """Whether lines from `start` on count different steps: the job did not end before them.
 
-    Every rank prints the same step, so steps count once, whoever prints them.
+    Every rank prints the same step, so steps count once, from any rank.
     """
     seen: set[bytes] = set()
     found = _STEP.search(data, start)

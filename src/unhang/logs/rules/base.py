@@ -41,7 +41,7 @@ class LogRule:
         slug: Its short name.
         family: What sort of trouble it tells of.
         role: cause, consequence (never reported as the root cause), observation, hint or noise.
-        anchors: Literals of which at least one stands in every line that can match. They are what
+        anchors: Literals, at least one of them in every line that can match. They are what
             the fast scan looks for, so they are as rare as possible and case sensitive.
         pattern: Regular expression searched in the line; named groups become `LogEvent.fields`.
         meaning: What the message says about the job, one sentence.
@@ -52,7 +52,7 @@ class LogRule:
         trust: "A" a confirmed fix or an injected fault, "B" explained by maintainers or seen by
             several users, "C" recognised only: nothing is claimed.
         harmless: Jobs that end well print it too: alone it is no sign that anything went wrong.
-        blames: Whom a cause names: who wrote it, the ranks in its field "ranks", or nobody.
+        blames: Whom a cause names: its writer, the ranks in its field "ranks", or none.
         echoed: It is printed twice: without a rank, by a device, a daemon or an exception that
             nothing caught, and by what knows the rank.
         rank_writes: Its field "rank" is the rank that writes the line, not one that it speaks of;

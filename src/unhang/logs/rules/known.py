@@ -17,6 +17,7 @@ __all__ = [
     "RAS_MISMATCH",
     "REFUSED",
     "SERVING_STALLED",
+    "STANDING",
     "TAKES_LOOPBACK",
     "TAKES_VIRTUAL",
     "TIMED_OUT",
@@ -38,6 +39,14 @@ RAS_DEAD: Final = _NAMED["ras-dead"]
 RAS_MISMATCH: Final = _NAMED["ras-mismatch"]
 REFUSED: Final = _NAMED["connect-refused"]
 SERVING_STALLED: Final = _NAMED["serving-stalled"]
+STANDING: Final = tuple(
+    _NAMED[slug]
+    for slug in (
+        "collective-timeout", "dump-signal-observed", "horovod-stalled", "nccl-call-timeout",
+        "watchdog-stuck", "workers-slow-to-answer",
+    )
+)  # fmt: skip
+"""Of lines by which a process tells that it, or what it waits for, stands still now."""
 TAKES_LOOPBACK: Final = _NAMED["gloo-takes-loopback"]
 TAKES_VIRTUAL: Final = _NAMED["virtual-interface-chosen"]
 TIMED_OUT: Final = _NAMED["collective-timeout"]

@@ -2,7 +2,7 @@
 
 After the tables of NVIDIA's Fabric Manager user guide (non-fatal, fatal, always fatal, other).
 Where the driver's own word and the table differ the driver is believed, but for two numbers that
-it calls non-fatal and that stall a GPU's traffic. Numbers that are not here are told without a
+it calls non-fatal and that stall a GPU's traffic. Numbers that are not here are shown without a
 word.
 """
 

@@ -1,6 +1,6 @@
 """What the numbers of NVIDIA's Xid table say: hardware, program, or an effect of another one.
 
-After NVIDIA's "Xid Errors" catalogue; numbers that are not here are told without a word.
+After NVIDIA's "Xid Errors" catalogue; numbers that are not here are shown without a word.
 """
 
 from __future__ import annotations

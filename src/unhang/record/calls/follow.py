@@ -1,6 +1,6 @@
 """Following torch's Work objects from the moment a backend takes a call until the call has ended.
 
-Torch tells nobody in Python when a Work ends: it is seen where the program waits for it, and else
+Torch calls nothing in Python when a Work ends: it is seen where the program waits for it, and else
 by asking, a few Works at each call and all of them once a second. Times of ends are therefore times
 of discovery, as in torch's own recorder.
 """
@@ -34,7 +34,7 @@ class Followed:
 
     Attributes:
         by_id: Them by the identity of their Work; empty most of the time where torch records.
-        beside: Asks the Works that are followed elsewhere.
+        beside: Asks further Works, which are followed elsewhere.
     """
 
     __slots__ = ("_futures", "_held", "beside", "by_id")
@@ -52,8 +52,8 @@ class Followed:
             entry: The call.
             work: Torch's Work object, or None where the call was done at once.
             hold: Keep the Work until it ends, `MOST_HELD` at most. Needed where C++ takes it from
-                our hands; where the program owns it a weak reference does, so that a send nobody
-                waits for keeps no tensor alive.
+                our hands; where the program owns it a weak reference does, so that a send without a
+                wait keeps no tensor alive.
         """
         now = time_ns()
         entry.enqueued(now)
@@ -79,7 +79,7 @@ class Followed:
             entry.completed(now_ns)
 
     def took_future(self, work: Foreign, future: Foreign) -> None:
-        """Somebody took a Work's future instead of waiting for it (DDP does)."""
+        """The program took a Work's future instead of waiting for it (DDP does)."""
         entry = self.by_id.get(id(work))
         if entry is not None and entry.future is None:
             entry.future = future

@@ -7,7 +7,7 @@ torch's trampolines look for them; the calls below release the GIL. A group whos
 itself keeps its identity: the methods of its class are wrapped in place. Those that it inherits go
 to a plain group with its backends, because torch's trampoline keeps the GIL while it makes the
 call: a backend's thread that frees tensors of Python waits for that, with a lock that the call
-needs (seen on Gloo, torch 2.13, in programs of more than one Python thread, of which our recorder
+needs (seen on Gloo, torch 2.13, in programs of more than one Python thread, and our recorder
 is one).
 
 It refuses to touch groups that torch records itself: there the wrapped entry points are enough.

@@ -124,7 +124,7 @@ def _text(group: Foreign, attribute: str) -> str:
 
 
 def backends_of(group: Foreign) -> dict[str, str]:
-    """Backend name by device type: what torch was told, or else what the group itself says.
+    """Backend name by device type: what torch was given, or else what the group itself says.
 
     From torch 2.14 on "nccl" may be another class than the one that records itself.
     """

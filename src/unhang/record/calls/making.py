@@ -44,7 +44,7 @@ class Making:
         name = kwargs.get("group_name", given.get(_NAME_AT))
         if not isinstance(ranks, list | tuple) or not isinstance(name, str):
             return False
-        if not ranks:  # the first group of all, which everybody is in
+        if not ranks:  # the first group of all, with every rank in it
             self.newest.clear()
             return False
         if len(name) <= _MOST_NAME:  # a longer one is made from the ranks themselves

@@ -170,7 +170,7 @@ class Recorder:
             work: Torch's Work object.
             error: What was raised.
             last: Name and channel of the newest call, if the Work is its own.
-            entry: The call, where somebody has it already.
+            entry: The call, where the caller has it already.
         """
         entry = entry or self.followed.drop(work)
         if entry is not None:

@@ -114,10 +114,10 @@ class Channel:
 class RingEntry:
     """One call. Times are wall clock in ns, 0 where not known.
 
-    `work` is torch's Work object, a weak reference to it, or None; `wait_ns` is when somebody
-    began to wait for it; `tag` is that of a send or receive. `abandoned` says that the program
+    `work` is torch's Work object, a weak reference to it, or None; `wait_ns` is when the
+    program began to wait for it; `tag` is that of a send or receive. `abandoned` says that it
     let go of it without waiting, so that it blocks no rank. `on_host` that the end of a wait is the
-    end of the call; `future` is what somebody took from the Work instead of waiting.
+    end of the call; `future` is what the program took from the Work instead of waiting.
     """
 
     # Defaults of the class, not slots: a call stores only what differs from them.
@@ -159,7 +159,7 @@ class RingEntry:
         return self.state in (SCHEDULED, STARTED) and not self.abandoned
 
     def abandon(self) -> None:
-        """Nobody can wait for the call any more."""
+        """The program can no longer wait for the call."""
         self.abandoned = self.pending
         self.work = self.future = None
 
@@ -245,7 +245,7 @@ class Ring:
     Attributes:
         size: How many it keeps.
         count: One number, which the compiled methods (`quick`) count in as well.
-        beside: Entries that are kept elsewhere, in any order.
+        beside: Further entries, kept elsewhere, in any order.
     """
 
     __slots__ = ("_entries", "beside", "count", "size")
@@ -281,7 +281,7 @@ class Ring:
         while True:
             try:
                 found = [*self._entries, *self.beside()]
-            except RuntimeError:  # another thread appended meanwhile: look again
+            except RuntimeError:  # another thread has appended since: look again
                 continue
             found.sort(key=attrgetter("number"))
             return found[-self.size :]

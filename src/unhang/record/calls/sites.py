@@ -173,8 +173,8 @@ def program_frames() -> tuple[FrameType | None, FrameType | None]:
     """Where the thread that runs the program is: its innermost frame, and the user's own in it.
 
     That is the main thread. Where it shows no line of the user's, it is the only other thread that
-    does; a framework may run the program's loop in one. None where nobody shows one, as at the end
-    of a process.
+    does; a framework may run the program's loop in one. None where no thread shows one, as at the
+    end of a process.
     """
     frames = sys._current_frames()
     main = frames.pop(threading.main_thread().ident or 0, None)

@@ -196,7 +196,7 @@ def not_compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     """Keep torch.compile from tracing one of our functions, and from compiling what it calls.
 
     It follows every Python function below a compiled one, and ends the job at some things that ours
-    do. Torch before 2.7 cannot be told of the functions below.
+    do. Torch before 2.7 offers no way to exclude the functions below.
     """
     function._torchdynamo_disable = True  # type: ignore[attr-defined]
     compilers = getattr(sys.modules.get("torch._C"), "_dynamo", None)
@@ -319,9 +319,12 @@ def _keep(
         numbers = NO_PEER, site, beat.places[0], beat.latest.group(channel)
         if method not in P2P:
             quick.keep(method, group, channel, capture(frame, to_site=True), numbers)
-        elif entry is not None and entry.stack and channel.backend and method != "recv_anysource":
+        elif channel.backend and method != "recv_anysource":
             numbers = args[1], *numbers[1:]
-            quick.keep(method, group, channel, entry.stack, numbers, entry.name)
+            if entry is None and channel.backend != "gloo":  # torch makes the entry
+                quick.keep(method, group, channel, capture(frame, to_site=True), numbers)
+            elif entry is not None and entry.stack:
+                quick.keep(method, group, channel, entry.stack, numbers, entry.name)
     except Exception as error:  # noqa: BLE001 - an error of ours must not reach the job
         recorder.state.failures.add(f"keeping a place of {method}", error)
 

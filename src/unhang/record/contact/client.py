@@ -2,7 +2,7 @@
 
 The trigger socket is served by Python, so it is silent while a thread holds the GIL and while the
 process is stopped; the worker server is C++ and answers in the first of the two. Every question has
-a time limit. Whoever is at the other end must be of this user (or root).
+a time limit. The process at the other end must be of this user (or root).
 """
 
 from __future__ import annotations

@@ -147,7 +147,7 @@ class Heartbeat:
         worker, serving: Its own name as an RPC worker, or ""; and how many threads serve others.
         thread: The kernel's number of the recorder's own thread, whose work is not the program's;
             0 where there is none.
-        numel: Elements of its first tensor; None where it has none, or nobody noted it.
+        numel: Elements of its first tensor; None where it has none, or it was not noted.
         roots: Numbers of the last call that had a root, and of the one right before it if it had
             one, too; and that root: the rank in the group that data came from, or went to.
         tick_ns: When the recorder's thread last ran: it stands still while a thread keeps the

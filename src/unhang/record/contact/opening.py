@@ -5,16 +5,19 @@ Each part can fail by itself; `arm` notes the failure, and the job goes on witho
 
 from __future__ import annotations
 
+import os
 import threading
 from pathlib import Path
 from time import time
 
+from unhang.rankenv import neighbours_of
 from unhang.record import process
 from unhang.record.calls.recorder import Recorder
 from unhang.record.contact import marks, worker
 from unhang.record.contact.beat import Beat
 from unhang.record.contact.triggers import TriggerThread
 from unhang.record.crash import CrashWatch
+from unhang.record.headroom import few_threads
 
 __all__ = ["open_faults", "open_heartbeat", "open_socket", "open_worker", "take_signal"]
 
@@ -71,10 +74,15 @@ def open_faults(recorder: Recorder, crash: CrashWatch) -> None:
 
 
 def open_worker(recorder: Recorder) -> None:
-    """Start torch's worker server, where this torch has one."""
-    path = recorder.state.private_path("http")
-    if path is not None and not recorder.state.worker_socket and worker.start(path):
-        recorder.state.worker_socket = str(path)
+    """Start torch's worker server, where this torch has one and there is room for its threads."""
+    state = recorder.state
+    path = state.private_path("http")
+    if path is None or state.worker_socket:
+        return
+    if few := few_threads(len(neighbours_of(os.environ))):
+        state.failures.add(f"torch's worker server is not started: {few}")
+    elif worker.start(path):
+        state.worker_socket = str(path)
 
 
 def take_signal(recorder: Recorder, crash: CrashWatch, watcher: TriggerThread) -> None:

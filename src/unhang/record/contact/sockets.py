@@ -39,7 +39,7 @@ def peer_uid(connection: socket.socket) -> int:
 
 
 def peer_pid(connection: socket.socket) -> int:
-    """The process at the other end of a unix socket: whoever called listen(), or connected."""
+    """The process at the other end of a unix socket: the one that called listen(), or connected."""
     return _peer(connection)[0]
 
 

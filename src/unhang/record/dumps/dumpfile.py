@@ -45,7 +45,7 @@ __all__ = [
 
 SCHEMA: Final = "unhang.dump/1"
 THREAD_NAME: Final = "unhang"
-"""The recorder's own thread, which is nobody's business in a dump."""
+"""The recorder's own thread, which does not belong in a dump."""
 MOST_OPEN_TAGS: Final = 256
 """As `unhang.bounds` has it, which processes of a job do not import."""
 FORMAT_VERSION: Final = "2.10"
@@ -374,8 +374,8 @@ def _write_file(path: Path, data: bytes, *, replace: bool) -> None:
 def _name(temporary: Path, path: Path) -> None:
     """Give a file its name, unless the name is taken.
 
-    A hard link does both in one step. Where the file system has none, looking first must do: nobody
-    else writes this rank's files.
+    A hard link does both in one step. Where the file system has none, looking first must do: no
+    other process writes this rank's files.
     """
     try:
         path.hardlink_to(temporary)

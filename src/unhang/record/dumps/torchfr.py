@@ -141,7 +141,7 @@ def _dump_of_nccl(
     """The dump of NCCL's recorder, from a thread without the GIL where torch has one.
 
     Raises:
-        AskError: The server is there and does not answer in time; then nobody else would either.
+        AskError: The server is there and does not answer in time; then no other way would.
     """
     if worker_socket:
         values = (collectives, stacks, only_active)

@@ -7,7 +7,7 @@ import os
 import sys
 
 if sys.version_info >= (3, 7):  # noqa: UP036 - a job may start any
-    import _unhang_hook  # type: ignore[import-not-found]  # noqa: F401 - it lies beside
+    import _unhang_hook  # type: ignore[import-not-found]  # noqa: F401 - it lies here
 else:
     here = os.path.dirname(os.path.abspath(__file__))
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != here]

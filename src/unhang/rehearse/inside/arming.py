@@ -26,7 +26,7 @@ __all__ = ["arm"]
 
 NAME = "rehearsal"
 _LOCAL: Final = 5
-"""Where `new_group` is told that its members alone call it."""
+"""Where `new_group` learns that its members alone call it."""
 
 
 class _Making:

@@ -58,7 +58,7 @@ def ended(client: RankLine, body: Foreign) -> int:
             print(end.code, file=sys.stderr)
     except GoneError:
         code = 1
-    except BaseException as failure:  # noqa: BLE001 - the script's own, which is told
+    except BaseException as failure:  # noqa: BLE001 - the script's own, which is reported
         code, error = 1, f"{type(failure).__name__}: {failure}"[:2000]
         shown = _without_ours(failure)
         frames = _frames(shown)

@@ -18,7 +18,7 @@ Launch: TypeAlias = Any
 """The engine's launch: opaque here."""
 
 FROM_ROOT = frozenset({"broadcast", "scatter"})
-"""Collectives that need their root, whoever else is missing."""
+"""Collectives that need their root, whichever other ranks are missing."""
 _TO_ROOT = frozenset({"reduce", "gather"})
 
 

@@ -21,6 +21,7 @@ from unhang.kinds import INSUFFICIENT_EVIDENCE
 from unhang.model import Frame, Note
 from unhang.rehearse.matching.parties import LivingRank
 from unhang.rehearse.matching.referee import Referee, RehearsalEnd
+from unhang.rehearse.verdict.channels import with_earlier_partners
 from unhang.rehearse.verdict.failures import with_failures, with_never_started
 from unhang.rehearse.verdict.grouping import with_groups_made
 from unhang.rehearse.verdict.oddside import with_odd_side
@@ -241,16 +242,19 @@ def _of_program(report: Report, referee: Referee) -> Report:
     decision = report.decision
     if decision is None or not report.causes:
         return report
-    findings = tuple(
-        with_waiting_lines(with_parting(_not_late(with_odd_side(each, referee)), referee), referee)
-        for each in report.findings
-    )
+    findings = tuple(_with_lines(each, referee) for each in report.findings)
     decision = replace(decision, confidence=findings[0].confidence)
     if decision.action != "fix-code":
         reason: Reason = "deadlock" if findings[0].family == "deadlock" else "wrong-calls"
         text = sentence("fix-code", reason, decision.subjects)
         decision = replace(decision, action="fix-code", reason=reason, text=text)
     return replace(report, findings=findings, decision=decision)
+
+
+def _with_lines(finding: Finding, referee: Referee) -> Finding:
+    """A finding with its odd side, and with the lines that no dump shows."""
+    finding = with_parting(_not_late(with_odd_side(finding, referee)), referee)
+    return with_earlier_partners(with_waiting_lines(finding, referee), referee)
 
 
 def _not_late(finding: Finding) -> Finding:

@@ -2,7 +2,7 @@
 const F = JSON.parse(document.getElementById("facts").textContent);
 const byId = (id) => document.getElementById(id);
 const GLYPH = {culprit: "!", silent: "∅", unreadable: "?", ahead: "›", behind: "‹", waiting: "•", unknown: "?", idle: "–", ok: "✓"};
-const STATE = {finished: "✓", open: "… waits", failed: "✗ failed", missing: "✗ not called", unknown: "? not known"};
+const STATE = {finished: "✓", open: "… waits", failed: "✗ failed", missing: "✗ not called", unknown: "? not known", pending: "… pending"};
 const chosen = new Set();
 
 const UNSEEN = /[\u0000-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]/g;
@@ -356,7 +356,7 @@ function drawCalls(everything) {
   byId("all-calls").hidden = to - from >= last;
   show();
 }
-const BARS = ["finished", "open", "failed", "missing", "unknown"];
+const BARS = ["finished", "open", "failed", "missing", "unknown", "pending"];
 function drawTimes() {
   const bars = F.bars, ranks = [...new Set(bars.rank)].sort((a, b) => a - b);
   const span = Number(byId("span").value) || -Math.min(...bars.begin);

@@ -13,7 +13,12 @@ from dataclasses import dataclass
 from unhang.checks import CHECKS
 from unhang.report import Finding, Report, Step
 from unhang.reports.content.folding import cause_lines, fold_notes
-from unhang.reports.content.margin import before_words, identity_lines, one_line_each
+from unhang.reports.content.margin import (
+    before_words,
+    difference_lines,
+    identity_lines,
+    one_line_each,
+)
 from unhang.reports.content.next_steps import main_finding
 from unhang.reports.content.phrases import (
     Who,
@@ -29,7 +34,7 @@ __all__ = ["Brief", "brief_of"]
 
 _MOST_STEPS = 3
 _MOST_LINES = {"culprit": 2, "peers": 1, "about": 2}
-_MOST_LOST, _MOST_PLACES, _MOST_REASONS = 2, 2, 1
+_MOST_LOST, _MOST_PLACES, _MOST_REASONS, _MOST_UNLIKE = 2, 2, 1, 3
 _TOLD_ADVICE = frozenset({"disagreement", "deadlock", "program", "environment"})
 """Families whose remedy is known without further evidence, as is that of each of our checks."""
 
@@ -73,6 +78,7 @@ def brief_of(report: Report) -> Brief:
             *_other_causes(told, report),
             *_decided(report),
             *_seen_before(report),
+            *_unlike(report),
             *_lost(report),
         ),
         next=report.next[:_MOST_STEPS],
@@ -112,6 +118,15 @@ def _seen_before(report: Report) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yield that the same was there before, in the cases here."""
     if words := before_words(report):
         yield "before", (words,)
+
+
+def _unlike(report: Report) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield what the ranks' nodes, environments and arguments do not have in common."""
+    lines = tuple(difference_lines(report))
+    if lines:
+        more = len(lines) - _MOST_UNLIKE
+        rest = (f"and {count_of(more, 'more difference')}: see differences in the JSON",)
+        yield "differs", (*lines[:_MOST_UNLIKE], *(rest if more > 0 else ()))
 
 
 def _decided(report: Report) -> Iterator[tuple[str, tuple[str, ...]]]:

@@ -6,11 +6,11 @@ import shlex
 from collections.abc import Iterator
 from datetime import datetime, timezone
 
-from unhang.report import Before, Blamed, Excerpt, Finding, Identity, Report, Site
+from unhang.report import Before, Blamed, Excerpt, Finding, Identity, Report, Site, UnlikeSide
 from unhang.reports.content.phrases import short_path
 from unhang.wording import count_of, printable, rank_phrase
 
-__all__ = ["before_words", "code_lines", "identity_lines", "one_line_each"]
+__all__ = ["before_words", "code_lines", "difference_lines", "identity_lines", "one_line_each"]
 
 _BAR = " │ "
 _MOST_COMMAND, _MOST_HOSTS = 100, 3
@@ -37,7 +37,7 @@ def code_lines(finding: Finding) -> Iterator[str]:
 
 
 def _shown(finding: Finding) -> Iterator[Site]:
-    """Of each side the first place of which there is code; a place that both share, once."""
+    """Of each side the first place with code; a place that both share, once."""
     seen: set[tuple[str, int]] = set()
     for role in ("culprit", "victim"):
         sites = (site for site in finding.sites if site.role == role and site.source)
@@ -106,6 +106,18 @@ def _span(seconds: float) -> str:
         if seconds >= 2 * size:
             return count_of(int(seconds // size), name)
     return count_of(int(seconds), "second")
+
+
+def difference_lines(report: Report) -> Iterator[str]:
+    """What is not alike on all ranks: "NCCL_ALGO: Ring on ranks 0-6; not set on rank 7"."""
+    for each in report.differences:
+        sides = (f"{printable(side.value) or 'not set'} on {_whom(side)}" for side in each.sides)
+        yield f"{printable(each.name, 60)}: {'; '.join(sides)}"
+
+
+def _whom(side: UnlikeSide) -> str:
+    ranks = [rank for rank in side.ranks if rank >= 0]
+    return rank_phrase(ranks) if ranks else count_of(len(side.ranks), "node")
 
 
 def before_words(report: Report) -> str:

@@ -22,11 +22,11 @@ __all__ = ["main_finding", "next_steps", "with_steps"]
 
 _MOST_CULPRITS, _MOST_VICTIMS = 4, 2
 _ALIGNED = frozenset({"absent", "disagreement", "deadlock", "transport", "slow"})
-"""Families of which the calls of both sides, side by side, show something."""
+"""Families for which the calls of both sides, side by side, show something."""
 _SHOW = ("--no-verdict",)
 _PLAIN = re.compile(r"\w[\w.:@/-]{0,99}", re.ASCII)
 _BELOW = frozenset({"transport", "device"})
-"""Families of which the reason lies below the program: nodes, links, GPUs."""
+"""Families whose reason lies below the program: nodes, links, GPUs."""
 
 
 def with_steps(report: Report, case: Case | None, place: Place) -> Report:
@@ -35,7 +35,7 @@ def with_steps(report: Report, case: Case | None, place: Place) -> Report:
 
 
 def main_finding(report: Report) -> Finding | None:
-    """The finding that is told first: the first cause, else the first of all."""
+    """The finding that comes first: the first cause, else the first of all."""
     return next(iter(report.causes or report.findings), None)
 
 

@@ -243,7 +243,8 @@ def group_words(group: GroupRef) -> str:
     else:
         label = description
         facts = [name, *facts] if name else facts
-    return f"{label} ({', '.join(facts)})" if facts else label
+    label = f"{label} ({', '.join(facts)})" if facts else label
+    return f"{label} on {printable(group.backend, 20)}" if group.backend else label
 
 
 def _data_words(call: CallSide) -> str:

@@ -259,7 +259,7 @@ def plan_environment(
     """
     version = torch_version(site_directories(interpreter_of(command, env), env))
     numbers = release_of(version)
-    many = options.blocking and not options.gpus  # of one rank NCCL waits for nobody
+    many = options.blocking and not options.gpus  # NCCL with a single rank waits for none
     if many and numbers and BLOCKING_HANGS[0] <= numbers < BLOCKING_HANGS[1]:
         raise UsageError(
             f"torch {version} brings an NCCL that deadlocks when kernel launches block",
@@ -294,7 +294,7 @@ def _older_names(
 ) -> list[PlannedVariable]:
     """Keep the older names that we set from where they would only make torch complain.
 
-    An armed process takes them back itself, which knows for sure what torch it has; so it is told
+    An armed process takes them back itself, which knows for sure what torch it has; so it learns
     which of them are ours. Of others nothing tells but the torch next to the command.
     """
     older = {each.older for each in SETTINGS}

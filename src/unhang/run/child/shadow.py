@@ -138,7 +138,7 @@ def _be_shadow(pumps: list[_Pump], orders: int, answers: int, witness: tuple[int
 
 
 def _let_go(wanted: set[int]) -> None:
-    """Close every descriptor that is not needed, so that nobody waits for us to close it."""
+    """Close every descriptor that is not needed, so that no reader waits for us to close it."""
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 - no pathlib in this process
@@ -212,7 +212,7 @@ def _pass_on(pump: _Pump) -> bool:
     view = memoryview(data)
     try:
         while view:
-            select.select([], [pump.target], [])  # Somebody may have made it non-blocking.
+            select.select([], [pump.target], [])  # Another process may have made it non-blocking.
             view = view[os.write(pump.target, view[:_CHUNK]) :]
     except OSError:
         return False

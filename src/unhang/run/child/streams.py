@@ -1,7 +1,7 @@
 """The command's output: it goes where it always went, and its last lines are kept for the case.
 
 Where the output is a file already, nothing stands between: the file is read when it matters.
-A pipe is passed through a pump (see `shadow`), because nobody could read it twice. A terminal is
+A pipe is passed through a pump (see `shadow`), because it cannot be read twice. A terminal is
 left alone unless the user asks, since programs that draw on it want the real one.
 """
 
@@ -146,6 +146,6 @@ def end_of(path: str, limit: int, start: int = 0) -> bytes:
     """The last `limit` bytes of a file, none before `start`; OSError where it cannot be read."""
     with open(path, "rb") as file:  # noqa: PTH123 - as above
         size = file.seek(0, os.SEEK_END)
-        # A file that shrank was emptied and begun anew: all of it is the command's.
+        # A file that shrank was emptied and begun again: all of it is the command's.
         file.seek(max(size - limit, start if start <= size else 0))
         return file.read(limit)

@@ -1,4 +1,4 @@
-"""Runs the command as if nobody stood between: streams, signals, job control, exit code.
+"""Runs the command as if nothing stood between: streams, signals, job control, exit code.
 
 The command stays in our process group, as under `time` or `nice`, so a terminal's Ctrl-C and
 Ctrl-Z reach it directly; what is sent to us alone is passed on, once. What there is to watch is

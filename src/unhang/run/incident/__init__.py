@@ -1,1 +1,1 @@
-"""One incident: its evidence is taken, the case is judged, people are told."""
+"""One incident: its evidence is taken, the case is judged, people are notified."""

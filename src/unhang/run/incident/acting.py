@@ -96,7 +96,7 @@ def why_spared(
 
     Nothing is ended while any rank outside of a call, blamed or not, moves or may only pause. Nor
     where a call that ranks waited in is no longer in flight at the moment of acting; nor on
-    evidence of which the verdict says that it is not enough to act on. docs/run.md has it.
+    evidence that the verdict calls not enough to act on. docs/run.md has it.
 
     Args:
         verdict: Of the evidence, which is some seconds old.

@@ -1,4 +1,4 @@
-"""One rank of an incident: what came of it, what it was told, what it left behind."""
+"""One rank of an incident: what came of it, what it was given, what it left behind."""
 
 from __future__ import annotations
 
@@ -52,12 +52,14 @@ class Collected:
         before = self.beat
         if before is None or now is None or now.lost_ns != before.lost_ns:
             return
+        if before.tick_ns < before.last_ns:  # Its counters are older than its last call: that they
+            before, now = replace(before, groups=()), replace(now, groups=())  # catch up is no news
         ended = finished_calls(now) != finished_calls(before)
         self.went_on = ended and begun_calls(now) != begun_calls(before)
 
 
 def told_by(rank: Collected) -> dict[str, Any]:
-    """The fields of a sample that tell how far a rank has come, and what it was told."""
+    """The fields of a sample that tell how far a rank has come, and what it was given."""
     mark, beat = rank.member.mark, rank.beat
     told: dict[str, Any] = {
         "phase": mark.phase,

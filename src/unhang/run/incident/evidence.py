@@ -421,11 +421,21 @@ def _at_once(work: Callable[[Collected], Any], ranks: Sequence[Collected]) -> li
         threading.Thread(target=take, name="unhang-ask", daemon=True)
         for _ in range(min(_AT_ONCE, len(ranks)))
     ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
+    started = [thread for thread in threads if _has_room(thread)]
+    if not started:
+        take()
+    for thread in started:
         thread.join()
     return [answers.get(number, "asking it failed") for number in range(len(ranks))]
+
+
+def _has_room(thread: threading.Thread) -> bool:
+    """Whether a thread could be started: a limit of processes may leave no room for one."""
+    try:
+        thread.start()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _status(rank: Collected) -> dict[str, Any] | str:
@@ -438,5 +448,5 @@ def _status(rank: Collected) -> dict[str, Any] | str:
 
 
 def _words(error: OSError) -> str:
-    """An error without the path of a socket, which means nothing to anybody."""
+    """An error without the path of a socket, which means nothing to a reader."""
     return str(error).rpartition(": ")[2] or type(error).__name__

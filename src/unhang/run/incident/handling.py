@@ -60,7 +60,7 @@ MOST_SENT = 1 << 14
 """So much of a verdict's text goes to other nodes: a report has some thousand characters."""
 _PROBE_BYTES = 1 << 20
 
-_REASONS = {"hang": "hang", "rank-ended": "peer-failed", "slow": "slow"}
+_REASONS = {"hang": "hang", "rank-ended": "peer-failed", "slow": "slow", "line": "hang"}
 """What dumps say of why they were made."""
 
 
@@ -101,7 +101,7 @@ class What:
     """What happened.
 
     Attributes:
-        kind: "hang", "rank-ended" or "slow".
+        kind: "hang", "rank-ended", "slow", or "line" for a line of the log that says so.
         detail: One sentence.
         quiet_s: How long no call had finished.
         still_s: For how long of that no rank had moved who may be waited for.
@@ -113,6 +113,16 @@ class What:
     quiet_s: float = 0.0
     still_s: float = 0.0
     slow: SlowRank | None = None
+
+    @property
+    def stands(self) -> bool:
+        """Whether ranks are said to stand still."""
+        return self.kind in ("hang", "line")
+
+    @property
+    def of_node(self) -> bool:
+        """Whether it is a matter of this node alone."""
+        return self.kind in ("slow", "line")
 
 
 @dataclass(slots=True)
@@ -140,7 +150,8 @@ class NodeIncident:
         self.case = self._make_case()
         if self.case is None:
             return False
-        if self.what.kind != "slow":  # a matter of this node: nobody need collect for it
+        # A matter of this node: no other need collect for it.
+        if self.what.kind not in ("slow", "line"):
             self._announce()
         context = self.context
         self._collector = collector = Collector(
@@ -190,7 +201,9 @@ class NodeIncident:
     def _paused_s(self) -> float:
         """For how long a rank may have paused in its own code, while that may be all; else -1."""
         still = self.what.still_s
-        return still if self.what.kind == "hang" and still < self.context.grace_s else -1.0
+        return (
+            still if self.what.kind in ("hang", "line") and still < self.context.grace_s else -1.0
+        )
 
     def judge(self) -> Verdict:
         """Have the case judged as it is now."""
@@ -210,8 +223,11 @@ class NodeIncident:
             self._write_part()
         return self.verdict
 
-    def refine(self, done: Callable[[Verdict], None]) -> threading.Thread:
-        """Ask for the dumps' stacks and judge again, in a thread that no caller waits for."""
+    def refine(self, done: Callable[[Verdict], None]) -> threading.Thread | None:
+        """Ask for the dumps' stacks and judge again, in a thread that no caller waits for.
+
+        Where there is no room for one, the stacks are left out: ranks may let us wait for them.
+        """
 
         def work() -> None:
             if self._collector is None or not self._collector.take_frames():
@@ -222,8 +238,18 @@ class NodeIncident:
                 done(self.judge())
 
         thread = threading.Thread(target=work, name="unhang-refine", daemon=True)
-        thread.start()
+        try:
+            thread.start()
+        except RuntimeError as error:
+            self._note(f"The stacks of the calls in the dumps were not asked for: {error}.")
+            return None
         return thread
+
+    def _note(self, text: str) -> None:
+        """Add to what the manifest says of this node."""
+        if self._part is not None:
+            self._part = replace(self._part, notes=[*self._part.notes, text])
+            self._write_part()
 
     def amend(self, *, ended_well: bool) -> bool:
         """The job goes on, or has ended well: add that to the evidence; False where it is none."""
@@ -334,7 +360,7 @@ class NodeIncident:
         places.append((Path(tempfile.gettempdir()) / f"{CASES}-{os.geteuid()}", None))
         for place, name in places:
             try:
-                if place != root:  # in a directory that everybody writes to
+                if place != root:  # in a directory that all users write to
                     create_private_dir(place)
                 case = create_case(
                     place, self.context.job, self._began_ns / 1e9, named=name, run=self.context.run
@@ -428,7 +454,7 @@ class NodeIncident:
         """Dumps that processes of an attempt left by themselves, newest first.
 
         A dump of the attempt before tells nothing of this one. Torch's dumps from processes without
-        a recorder of ours do not say of which attempt they are: the first is taken for theirs.
+        a recorder of ours do not say which attempt is theirs: the first is taken for it.
         """
         staging = self.context.folder / "staging"
         ours, theirs = f"{safe_name(self.context.job)}-a{attempt}-", {f"a{attempt}"}

@@ -1,11 +1,12 @@
 """Has a case judged by a process of its own (`judge.py`), isolated from the working directory.
 
-Reading dumps and reasoning need numpy and memory, neither of which the supervisor of somebody's
-job should hold; and if judging fails, the job must not notice.
+Reading dumps and reasoning need numpy and memory, and the supervisor of a user's
+job should hold neither; and if judging fails, the job must not notice.
 """
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,6 +17,8 @@ from unhang.run.incident.verdict import Verdict, taken
 __all__ = ["judge"]
 
 PATIENCE_S = 300.0
+_ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1"}
+"""Numpy's threads are of no use to it, and a limit of processes would end it as it loads numpy."""
 
 
 def judge(case: Path, look: Sequence[str], in_time: Callable[[], bool]) -> Verdict:
@@ -30,6 +33,7 @@ def judge(case: Path, look: Sequence[str], in_time: Callable[[], bool]) -> Verdi
     try:
         started = subprocess.Popen(  # noqa: S603 - our own module
             command,
+            env={**os.environ, **_ONE_THREAD},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -302,7 +302,7 @@ def _severity(notice: Mapping[str, Any]) -> str:
 
 
 def _notice(order: Mapping[str, Any]) -> dict[str, Any]:
-    """What is told of an incident, redacted: the report's first finding and its decision."""
+    """What a notice says of an incident, redacted: the report's first finding and its decision."""
     from unhang.redact import Redactor
 
     case = Path(order["case"]) if order["case"] else None

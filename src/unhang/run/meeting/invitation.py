@@ -48,11 +48,11 @@ def invitation_of(
     Raises:
         UsageError: The place is none, or the token cannot be used.
     """
+    place = _place_of(meet) if meet else _beside_the_job(env, command)
     token = _token_of(token_file) if token_file else env.get(TOKEN, "").encode()
     if not token and meet:
         hint = f"give --meet-token FILE, or set {TOKEN}, the same on all nodes"
         raise UsageError("--meet needs a token", hint)
-    place = _place_of(meet) if meet else _beside_the_job(env, command)
     if not token or place is None:
         return None
     if not LEAST_TOKEN <= len(token) <= _MOST_TOKEN:

@@ -2,7 +2,7 @@
 
 The kernel counts a kill before it sends the signal, and the process may take seconds to go. So an
 end is compared with a count that is some seconds old, and no older: what was killed long before has
-nothing to do with it. Kernel logs say more, and mostly nobody may read them.
+nothing to do with it. Kernel logs say more, and mostly no user may read them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Processes that will be ranks and have not begun to set up process groups.
 
 Nothing in them speaks for them yet: their environment names their rank, or they are children of
-what started their peers, or of a peer, and so many as are missing. Whoever is found so is a guess
+what started their peers, or of a peer, and so many as are missing. A process found so is a guess
 until it has joined a group, and is looked at like the others when these wait for it.
 """
 
@@ -37,7 +37,7 @@ class Newborn:
 
 @dataclass(slots=True)
 class Newborns:
-    """Searches as long as somebody is missing.
+    """Searches as long as a rank is missing.
 
     Attributes:
         child: The command's process.

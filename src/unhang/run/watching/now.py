@@ -21,7 +21,7 @@ __all__ = ["GroupNow", "JobNow", "Looker", "RankNow", "behind"]
 _IN_JOB = frozenset({"initialising", "ready", "destroyed"})
 _RATE_OVER_S = 10.0
 _FEW_LOOKS, _LATE_LOOKS = 5, 60
-"""Looks after which lateness is told, and over which it is counted."""
+"""Looks after which lateness is reported, and over which it is counted."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """The files that ranks print into by themselves, as those of launchers written in a shell do.
 
-Nobody else keeps what such a rank says, and a traceback there may be all that tells why it ended.
+Nothing else keeps what such a rank says, and only a traceback there may show why it ended.
 So the files are noted as long as the ranks live.
 """
 

@@ -28,7 +28,7 @@ __all__ = ["Pacing", "arrivals_of"]
 
 EVERY_S: Final = 8.0
 SUSPECTED_S: Final = 3.0
-"""The next look at ranks of which one seems to be slow."""
+"""The next look at ranks when one seems to be slow."""
 PER_RANK_S: Final = 0.5
 """With many ranks on a node the looks come less often: 1 % of a core for each of them at most."""
 PATIENCE_S: Final = EVERY_S / 2

@@ -1,6 +1,6 @@
 """The few things that watching needs from /proc beyond `unhang.collect.processes`, read cheaply.
 
-A process that is gone, or belongs to somebody else, gives None or nothing: both are ordinary.
+A process that is gone, or belongs to another user, gives None or nothing: both are ordinary.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _INFO_BYTES, _EXIT_CODE_AT = 64, 60
 
 
 def reaped_status(descriptor: int) -> int | None:
-    """How a process ended that somebody has waited for, from a pidfd that was opened before.
+    """How a process ended that its parent has waited for, from a pidfd that was opened before.
 
     Linux 6.15 and later tell; None before that, and while no process has waited for it.
     """
@@ -80,7 +80,7 @@ def work_of(
         now_s: The moment.
         ours: Thread of it that is our recorder's, whose work is none of the program's; 0 for none.
         sockets: Bytes of TCP sockets by inode; None where nothing asked for them.
-        rpc: It is a worker of torch's RPC, of which a thread polls without a pause.
+        rpc: It is a worker of torch's RPC, with a thread that polls without a pause.
     """
     tree = list(table.below(pid))
     cpu_s, io = sum(max(p.cpu_s, 0.0) for p in tree), _io_bytes(str(p.pid) for p in tree)

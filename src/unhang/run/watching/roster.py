@@ -70,7 +70,7 @@ class Gone:
 
     Attributes:
         status: As shells say it; None where it was waited for before we could look.
-        clean: It ended on its own, without error, as far as anybody can tell.
+        clean: It ended on its own, without error, as far as is known.
         time_ns: When it began to end by its own word, or was seen to have ended.
         order: 0 for the first of the run to go.
         memory_kill: What the kernel killed for memory in the meantime; None where nothing tells of
@@ -94,9 +94,9 @@ class Roster:
         members: Alive, of the newest attempt, by rank.
         gone: Ended, in order.
         attempt: How often the launcher has restarted the job.
-        world_size: What the ranks say; 0 as long as nobody said anything.
+        world_size: What the ranks say; 0 as long as none said anything.
         statuses: Exit statuses by pid, read the moment that the processes ended.
-        descriptors: pidfds of members by pid, as far as somebody has opened them.
+        descriptors: pidfds of members by pid, as far as they are open.
         outputs: The files that ranks print into by themselves.
         weigh: Look for work also while calls wait, which costs a look at all processes.
     """
@@ -128,7 +128,7 @@ class Roster:
     def refresh(self) -> list[Gone]:
         """Read the marks again; returns the members that have gone since the last time.
 
-        `statuses` tells how processes ended whose end somebody else has seen.
+        `statuses` has how processes ended whose end was seen elsewhere.
         """
         # Whether others live cannot be seen, so they have not gone either.
         marks = [m for m in read_marks(self.job) if m.run == self.run and is_of_here(m)]
@@ -220,7 +220,7 @@ class Roster:
         wall_ns = time.time_ns()
         for pid, beat in beats.items():
             if beat is not None:
-                # Whoever keeps the GIL lets no line pass, and the recorder note none.
+                # A thread that keeps the GIL lets no line pass, and the recorder note none.
                 kept = beat.tick_ns > 0 and wall_ns - beat.tick_ns > _KEPT_NS
                 self._movement.passes(pid, beat.at, wall_ns if kept else beat.seen_ns)
         if not (look or self.weigh):
@@ -255,7 +255,7 @@ class Roster:
         return self._movement.looks(pid)
 
     def disturbed(self, pids: Iterable[int]) -> None:
-        """Somebody looked into these members."""
+        """These members were looked into."""
         self._movement.disturbed(pids)
 
     def launchers(self, table: ProcessTable) -> list[Process]:
@@ -295,15 +295,20 @@ class Roster:
 
     def gone_now(self, member: WatchedRank) -> Gone:
         """A member that has just ended, before the next `refresh` counts it."""
-        fresh = (m for m in map(member_of, read_marks(self.job)) if m and _key(m) == _key(member))
-        return self._ended([next(fresh, member)])[0]
+        return self._ended([member])[0]
 
     def _ended(self, members: Iterable[WatchedRank]) -> list[Gone]:
         """How these have ended; of those that a signal may have killed, whether for memory."""
-        gone = [self._gone(member) for member in members]
+        gone = [self._gone(member) for member in self._with_last_marks([*members])]
         pids = [each.member.pid for each in gone if _may_be_killed(each)]
         kills = self._memory.kills_at_end(pids)
         return [_with_kill(each, kills.get(each.member.pid)) for each in gone]
+
+    def _with_last_marks(self, ended: Sequence[WatchedRank]) -> list[WatchedRank]:
+        """The same by what their marks say now: they may have joined and failed since a look."""
+        marks = read_marks(self.job) if ended else []
+        last = {_key(member): member for member in map(member_of, marks) if member}
+        return [last.get(_key(member), member) for member in ended]
 
     def _gone(self, member: WatchedRank) -> Gone:
         status = self.note_end(member.pid)
@@ -340,7 +345,7 @@ def member_of(mark: Mark) -> WatchedRank | None:
     """The rank that a mark speaks of; None for launchers, helpers and those outside a job."""
     if mark.role == "rank" and mark.rank is not None:
         return WatchedRank(mark, mark.rank, certain=True)
-    # With a heartbeat it has begun to initialise; an error may have ended it before anybody looked.
+    # With a heartbeat it has begun to initialise; an error may have ended it before we looked.
     failed = mark.exception and mark.heartbeat
     if mark.env_rank is not None and (mark.phase in _IN_JOB or failed):
         return WatchedRank(mark, mark.env_rank, certain=False)
@@ -348,7 +353,7 @@ def member_of(mark: Mark) -> WatchedRank | None:
 
 
 def finished_calls(beat: Heartbeat | None) -> int:
-    """A number that changes with every call that ends well, and with every step that is told."""
+    """A number that changes with every call that ends well, and with every reported step."""
     if beat is None:
         return -1
     joined = beat.phase in ("ready", "destroyed")

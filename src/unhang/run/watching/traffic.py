@@ -92,5 +92,5 @@ def _inodes(pid: int) -> Iterator[int]:
 def _target(link: Path) -> str:
     try:
         return str(link.readlink())
-    except OSError:  # closed meanwhile
+    except OSError:  # closed since
         return ""

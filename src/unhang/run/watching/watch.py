@@ -6,8 +6,8 @@ becomes an alarm after a limit that this job's own history sets: `hang_after` at
 the job has lived through longer pauses (checkpoints, compilation, evaluation). The limit never
 falls below `hang_after`: a late alarm costs minutes, a false one costs trust.
 
-With `auto` it does, where the job's rhythm is known and nothing moves at all. Where somebody
-computes it is the usual limit: it may be a rank that spins. Whoever works (see `moving`) is told
+With `auto` it does, where the job's rhythm is known and nothing moves at all. Where a rank
+computes it is the usual limit: it may be one that spins. A rank that works (see `moving`) is shown
 once, and no alarm until it stops, or has worked for very long.
 """
 
@@ -225,7 +225,7 @@ class HangWatch:
     def glance(self, look: ProgressLook) -> Resumed | None:
         """Take one look into account that raises no alarm: what falls due is left to `see`.
 
-        For looks while an alarm is worked up, when nobody could take another one.
+        For looks while an alarm is worked up, when no other look can be taken.
         """
         if self._quiet_since_s is None:
             self._restart(look.time_s)
@@ -254,12 +254,12 @@ class HangWatch:
         self.left = ()
 
     def _weigh(self, look: ProgressLook) -> None:
-        """Note how long nothing has moved, and nobody worked, of those that may be waited for."""
+        """Note how long nothing has moved, and no rank worked, of those that may be waited for."""
         if self._is_out_of_view(look):
             self._still_since_s = look.time_s
         watched = [rank for rank in look.ranks if not self._movers or rank.rank in self._movers]
         works = any(rank.works for rank in watched)
-        if self.auto and not self._movers:  # Whoever waits may spin, which is no work.
+        if self.auto and not self._movers:  # A rank that waits may spin, which is no work.
             watched = [rank for rank in watched if not rank.waiting]
         if any(rank.busy for rank in watched) or (self.auto and works):
             self.longest_still_s = max(self.longest_still_s, look.time_s - self._still_since_s)

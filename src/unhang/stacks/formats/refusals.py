@@ -1,6 +1,6 @@
 """What samplers write when they could not look: the process is there, its stack is not.
 
-Kept as a sample without threads, so that a rank whose stack nobody could take is not simply absent.
+Kept as a sample without threads, so that a rank without a stack is not simply absent.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ def _lane_order(tree: StackTree, lane: int) -> tuple[bool, bool, str]:
 
 
 def _follow(tree: StackTree, node: int) -> _Place:
-    """Go inwards as long as nobody leaves."""
+    """Go inwards as long as no rank leaves."""
     members = tree.ranks(node).tolist()
     frames = [tree.frame_of(node)]
     while len(below := tree.children(node)) == 1 and not len(tree.ends(node)):

@@ -163,7 +163,7 @@ def _folded(frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
 def folded(frames: Sequence[Frame]) -> tuple[Frame, ...]:
     """The user's own frames, with one mark for library frames between them.
 
-    Those around the whole say nothing, those inside are told by the fact. Of a stack without any
+    Those around the whole say nothing, those inside are part of the fact. Of a stack without any
     frame of the user's, the innermost frames are kept.
     """
     shown: list[Frame] = []

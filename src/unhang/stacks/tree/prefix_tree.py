@@ -74,16 +74,6 @@ class StackTree:
             first, last = (int(i) for i in np.searchsorted(self.parent, [first, last]))
         return np.unique(np.concatenate(found))
 
-    def depth(self) -> int:
-        """Number of frames of the deepest stack."""
-        depth, first = 0, ROOT
-        while (last := len(self.parent)) > first:
-            below = int(np.searchsorted(self.parent, first))
-            if below >= last:
-                break
-            depth, first = depth + 1, below
-        return depth
-
 
 def from_rows(
     frames: Sequence[Frame], ranks: IntArray, offsets: IntArray, frame_ids: IntArray

@@ -1,0 +1,192 @@
+"""For whose answer a process waits: the other end of the connection at which it stands.
+
+The kernel tells the system call and its descriptors (/proc/PID/syscall, fdinfo), the connection of
+each (/proc/PID/net/tcp), and who of this node holds its other end. Where it may not be read, where
+the call is about several connections, or about none, it names none.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from unhang.telltale import harmless_command
+
+__all__ = ["Peer", "peer_of"]
+
+PROC: Final = Path("/proc")
+
+_DIRECT: Final = {
+    "x86_64": frozenset({0, 1, 19, 20, 42, 44, 45, 46, 47}),
+    "aarch64": frozenset({63, 64, 65, 66, 203, 206, 207, 211, 212}),
+}
+"""System calls whose first argument is the descriptor: read, write, connect, send and receive."""
+_POLL: Final = {"x86_64": frozenset({7, 271}), "aarch64": frozenset({73})}
+_EPOLL: Final = {"x86_64": frozenset({232, 281, 441}), "aarch64": frozenset({22, 441})}
+
+_MOST_POLLED: Final = 64
+_MOST_BYTES: Final = 4 << 20
+_MOST_PROCESSES: Final = 20_000
+_MOST_COMMAND: Final = 120
+_CONNECTED: Final = frozenset({"01", "02", "03", "04", "05", "08"})
+"""Established, connecting, and the states of a connection that one side has left."""
+_LISTENS: Final = "0A"
+_ANYWHERE: Final = ("0.0.0.0", "[::]")  # noqa: S104 - compared with, not bound to
+
+
+class Peer(NamedTuple):
+    """The other end of a connection.
+
+    Attributes:
+        address: "10.0.0.2:8000", "[fd00::2]:8000".
+        pid: The process of this node that holds it; 0 where none was seen.
+        command: Its command line, without secrets, cut.
+    """
+
+    address: str = ""
+    pid: int = 0
+    command: str = ""
+
+
+class _Connection(NamedTuple):
+    local: str
+    remote: str
+    inode: str
+    listens: bool
+
+
+def peer_of(pid: int, proc: Path = PROC) -> Peer:
+    """For whom the main thread of a process waits; empty where nothing tells, or several could be.
+
+    A process that it started itself is its own: for that no other one is to be looked at.
+    """
+    with suppress(OSError, ValueError, struct.error, OverflowError):
+        inodes = {inode for fd in _descriptors(proc / str(pid)) if (inode := _inode(proc, pid, fd))}
+        table = list(_connections(proc / str(pid) / "net")) if inodes else []
+        mine = [each for each in table if each.inode in inodes and not each.listens]
+        if len({each.remote for each in mine}) == 1:
+            return _told(mine[0], table, pid, proc)
+    return Peer()
+
+
+def _told(mine: _Connection, table: Iterable[_Connection], pid: int, proc: Path) -> Peer:
+    holder = next(filter(None, (_holder(e.inode, pid, proc) for e in _others(mine, table))), 0)
+    if not holder:
+        return Peer(mine.remote)
+    if _descends(holder, pid, proc):
+        return Peer()
+    return Peer(mine.remote, holder, _command(proc / str(holder) / "cmdline"))
+
+
+def _command(path: Path) -> str:
+    words = path.read_text(encoding="utf-8", errors="replace")[:_MOST_BYTES].rstrip("\0")
+    return " ".join(harmless_command(words.split("\0")))[:_MOST_COMMAND]
+
+
+def _others(mine: _Connection, table: Iterable[_Connection]) -> Iterator[_Connection]:
+    """The other end, and who listens there: a connection that was not accepted has no holder."""
+    host, _, port = mine.remote.rpartition(":")
+    table = list(table)
+    yield from (e for e in table if (e.local, e.remote) == (mine.remote, mine.local))
+    if any((e.local, e.remote) == (mine.remote, mine.local) for e in table):
+        places = {f"{each}:{port}" for each in (host, *_ANYWHERE)}
+        yield from (e for e in table if e.listens and e.local in places)
+
+
+def _descriptors(folder: Path) -> list[int]:
+    """The descriptors that the system call is about, in which the main thread stands."""
+    words = (folder / "syscall").read_text(encoding="ascii").split()
+    if not words or not words[0].isdigit():
+        return []
+    number, machine = int(words[0]), platform.machine()
+    arguments = [int(word, 16) for word in words[1:7]]
+    if number in _DIRECT.get(machine, ()):
+        return arguments[:1]
+    if number in _POLL.get(machine, ()):
+        return _polled(folder, arguments)
+    if number in _EPOLL.get(machine, ()):
+        return list(_registered(folder / "fdinfo" / str(arguments[0])))
+    return []
+
+
+def _polled(folder: Path, arguments: Sequence[int]) -> list[int]:
+    count = min(arguments[1], _MOST_POLLED)
+    with (folder / "mem").open("rb", buffering=0) as memory:
+        memory.seek(arguments[0])
+        raw = memory.read(8 * count)
+    return [fd for fd, _, _ in struct.iter_unpack("ihh", raw)]
+
+
+def _registered(path: Path) -> Iterator[int]:
+    for line in path.read_text(encoding="ascii").splitlines()[: 4 * _MOST_POLLED]:
+        if line.startswith("tfd:"):
+            yield int(line.split()[1])
+
+
+def _inode(proc: Path, pid: int, fd: int) -> str:
+    with suppress(OSError):
+        link = os.readlink(proc / str(pid) / "fd" / str(fd))  # noqa: PTH115 - no path, a name
+        return link[8:-1] if link.startswith("socket:[") else ""
+    return ""
+
+
+def _connections(folder: Path) -> Iterator[_Connection]:
+    """The connections of the network namespace of a process, as its kernel has them."""
+    for name in ("tcp", "tcp6"):
+        with suppress(OSError), (folder / name).open(encoding="ascii") as lines:
+            for line in lines.read(_MOST_BYTES).splitlines()[1:]:
+                words = line.split()
+                if len(words) > 9 and words[3] in {*_CONNECTED, _LISTENS}:  # noqa: PLR2004 - columns
+                    ends = _address(words[1]), _address(words[2])
+                    yield _Connection(*ends, words[9], words[3] == _LISTENS)
+
+
+def _address(text: str) -> str:
+    """Make "127.0.0.1:8000" of "0100007F:1F40": words stand in the machine's own order."""
+    digits, _, port = text.partition(":")
+    words = [int(digits[at : at + 8], 16) for at in range(0, len(digits), 8)]
+    raw = struct.pack(f"={len(words)}I", *words)
+    if raw.startswith(b"\0" * 10 + b"\xff\xff"):
+        raw = raw[12:]
+    if len(raw) == 4:  # noqa: PLR2004 - bytes of an address
+        return f"{socket.inet_ntop(socket.AF_INET, raw)}:{int(port, 16)}"
+    return f"[{socket.inet_ntop(socket.AF_INET6, raw)}]:{int(port, 16)}"
+
+
+def _holder(inode: str, but: int, proc: Path) -> int:
+    """The process that holds a socket; 0 where none of ours does."""
+    if inode == "0":
+        return 0
+    wanted = f"socket:[{inode}]"
+    names = [entry.name for entry in proc.iterdir() if entry.name.isdigit()]
+    for name in names[:_MOST_PROCESSES]:
+        with suppress(OSError):
+            if int(name) != but and any(_links(proc / name / "fd", wanted)):
+                return int(name)
+    return 0
+
+
+def _links(folder: Path, wanted: str) -> Iterator[bool]:
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            with suppress(OSError):
+                if os.readlink(entry.path) == wanted:  # noqa: PTH115 - as above
+                    yield True
+
+
+def _descends(child: int, parent: int, proc: Path) -> bool:
+    seen: set[int] = set()
+    while child > 1 and child not in seen:
+        seen.add(child)
+        with suppress(OSError, ValueError, IndexError):
+            line = (proc / str(child) / "stat").read_text(encoding="utf-8", errors="replace")
+            child = int(line.rpartition(")")[2].split()[1])
+        if child == parent:
+            return True
+    return False

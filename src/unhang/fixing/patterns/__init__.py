@@ -1,0 +1,1 @@
+"""Patterns of faults that have a mechanical cure, one a module."""
