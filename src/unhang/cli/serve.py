@@ -14,15 +14,22 @@ import secrets
 import socket
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from unhang.cli.shared.case_paths import CASES
 from unhang.errors import InputError, MissingExtraError, UsageError
 from unhang.record.contact.runtime_dir import private_opener, runtime_root
+from unhang.regular import reason
+
+if TYPE_CHECKING:
+    from starlette.routing import Route
 
 EXAMPLES = """unhang serve
 unhang serve unhang-cases/ --port 8770
 unhang serve /shared/cases --port 0 --open
-unhang serve --live"""
+unhang serve --live
+unhang serve --collect /var/lib/unhang --token-file ~/.unhang-token
+curl -H "Authorization: Bearer $TOKEN" --data-binary @case/report.json http://127.0.0.1:8770/fleet"""
 
 _PORT = 8770
 _MOST_PORT = 65_535
@@ -51,6 +58,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--live", action="store_true", help="open the live page of the job on this node"
     )
     parser.add_argument("--job", default="", metavar="ID", help="which job, for --live")
+    parser.add_argument(
+        "--collect",
+        type=Path,
+        metavar="DIR",
+        help="also take reports of all jobs at /fleet, keep them in DIR, and answer launchers",
+    )
     parser.add_argument("--open", action="store_true", help="open a browser")
 
 
@@ -64,7 +77,8 @@ def run(args: argparse.Namespace) -> int:
         raise MissingExtraError("unhang serve", "serve") from error
     from unhang.context.recalled import cases_in
 
-    paths = args.paths or [CASES]
+    paths = args.paths or ([] if args.collect else [CASES])
+    more = _fleet_in(args.collect) if args.collect else []
     if not args.live:
         cases_in(paths)  # a missing place is reported before the address is
     token = _token(args.token_file)
@@ -75,10 +89,26 @@ def run(args: argparse.Namespace) -> int:
         print("unhang: Ctrl-C ends it", file=sys.stderr, flush=True)
         if args.open:
             _open_page(address)
-        app = make_app(paths, token, args.job)
+        app = make_app(paths, token, args.job, more)
         config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False)
         uvicorn.Server(config).run(sockets=[place])
     return 0
+
+
+def _fleet_in(folder: Path) -> list[Route]:
+    """The addresses under /fleet, over the store in a folder of this user alone."""
+    import sqlite3
+
+    from unhang.serve.reception import STORE, fleet_routes
+
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        os.close(os.open(folder / STORE, os.O_WRONLY | os.O_CREAT, 0o600))
+        return fleet_routes(folder)
+    except (OSError, sqlite3.Error) as error:
+        raise InputError(
+            f"{folder} cannot hold the reports: {reason(error)}", "Name a local directory of yours."
+        ) from error
 
 
 def _open_page(address: str) -> None:

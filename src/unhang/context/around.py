@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 
 from unhang.casedir.contents import contents_of
 from unhang.context.differing import differences_of, files_of, read_json
-from unhang.context.recalled import Past, facts_of, incidents_of, is_same_run
+from unhang.context.recalled import Past, facts_of, incidents_of, is_same_root, is_same_run
 from unhang.context.storms import stopped
 from unhang.context.tallies import history_of
 from unhang.incoming import fitting
@@ -158,7 +158,7 @@ def _with_history(report: Report, case: Path, history: Sequence[Path]) -> Report
     this = replace(this, time_s=now_s or this.time_s)
     earlier = _earlier(case, history, this.time_s)
     looked_at = incidents_of(past for past in earlier if not is_same_run(past, this))
-    same = [past for past in looked_at if past.code == this.code and _shares(past, this)]
+    same = [past for past in looked_at if is_same_root(past, this)]
     if not same:
         return report
     before = _before(same, this, len(looked_at))
@@ -175,12 +175,6 @@ def _before(same: Sequence[Past], this: Past, looked_at: int) -> Before:
         last_ns=int(max(past.time_s for past in same) * _NS),
         looked_at=looked_at,
     )
-
-
-def _shares(past: Past, this: Past) -> bool:
-    """Whether they have a line in common; a repository may lie elsewhere the next time."""
-    ends = {"/".join(place.split("/")[-2:]) for place in this.places}
-    return any("/".join(place.split("/")[-2:]) in ends for place in past.places)
 
 
 def _earlier(case: Path, history: Sequence[Path], before_s: float) -> Iterator[Past]:

@@ -17,7 +17,7 @@ from unhang.casedir.reports import is_case
 from unhang.errors import InputError
 from unhang.incoming import fit
 
-__all__ = ["Past", "cases_in", "facts_of", "incidents_of", "is_same_run"]
+__all__ = ["Past", "cases_in", "facts_of", "incidents_of", "is_same_root", "is_same_run"]
 
 _NS = 1_000_000_000
 _SAME_S: Final = 600.0
@@ -136,6 +136,16 @@ def is_same_run(one: Past, other: Past) -> bool:
     first, last = sorted((one, other), key=lambda past: past.time_s)
     same = (first.job_id, first.attempt) == (last.job_id, last.attempt)
     return same and last.job_id != "" and last.time_s - first.time_s <= max(last.ran_s, _SAME_S)
+
+
+def is_same_root(past: Past, this: Past) -> bool:
+    """Whether two incidents are of one kind, and have a line in common.
+
+    A repository may lie elsewhere the next time: the file and its folder count.
+    """
+    ends = {"/".join(place.split("/")[-2:]) for place in this.places}
+    shares = any("/".join(place.split("/")[-2:]) in ends for place in past.places)
+    return past.code == this.code and shares
 
 
 def incidents_of(pasts: Iterable[Past]) -> list[Past]:

@@ -15,7 +15,7 @@ from unhang.context.recalled import Past
 from unhang.report import Decision
 from unhang.wording import count_of
 
-__all__ = ["BUDGET_VARIABLE", "DEFAULT_BUDGET", "stopped"]
+__all__ = ["BUDGET_VARIABLE", "DEFAULT_BUDGET", "budget", "stopped"]
 
 BUDGET_VARIABLE: Final = "UNHANG_RESTART_BUDGET"
 DEFAULT_BUDGET: Final = 3
@@ -38,7 +38,7 @@ def stopped(
     if decision is None or decision.action not in _HOPEFUL or decision.confidence == "low":
         return decision
     times = 1 + sum(_is_of_job(past, this) for past in same)
-    if times < _budget() or decision.moving or decision.pausing:
+    if times < budget() or decision.moving or decision.pausing:
         return decision
     text = f"Stop restarting the job: it ended {count_of(times, 'time')} at {at} for one reason."
     return replace(decision, action="stop", reason="comes-again", text=text)
@@ -49,7 +49,7 @@ def _is_of_job(past: Past, this: Past) -> bool:
     return named or (this.command != "" and past.command == this.command)
 
 
-def _budget() -> int:
+def budget() -> int:
     """How often one reason is met before restarts are over; 0 or no number: the default."""
     told = os.environ.get(BUDGET_VARIABLE, "")
     number = int(told) if told.isascii() and told.isdigit() and len(told) < 7 else 0  # noqa: PLR2004 - a number

@@ -69,8 +69,8 @@ _RUN_S = 120.0
 _MOST_SAID = 200_000
 
 
-def make_app(paths: Sequence[Path], token: str, job: str = "") -> Door:
-    """The application for these cases, or directories of cases, behind its door."""
+def make_app(paths: Sequence[Path], token: str, job: str = "", more: Sequence[Route] = ()) -> Door:
+    """The application for these cases, or directories of cases, and more, behind its door."""
     desk = _Desk(tuple(paths), job)
     routes = [
         Route("/enter", _enter_with(token)),
@@ -86,6 +86,7 @@ def make_app(paths: Sequence[Path], token: str, job: str = "") -> Door:
         Route("/case/{key}/", desk.page),
         Route("/case/{key}/report.json", desk.report),
         Route("/case/{key}/sql", desk.sql, methods=["GET", "POST"]),
+        *more,
     ]
     app = Starlette(routes=routes, exception_handlers={404: _no_such_page})
     return Door(app, token)  # type: ignore[arg-type]
