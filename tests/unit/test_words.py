@@ -34,11 +34,11 @@ class Ceiling(NamedTuple):
 
 
 CEILINGS: Final = {
-    "docstrings": Ceiling(40, 33),
-    "messages": Ceiling(12, 6),
-    "help": Ceiling(4, 8),
+    "docstrings": Ceiling(14, 30),
+    "messages": Ceiling(9, 3),
+    "help": Ceiling(3, 0),
     "rows": Ceiling(0, 1),
-    "docs": Ceiling(6, 3),
+    "docs": Ceiling(3, 0),
 }
 """May only fall."""
 
@@ -69,7 +69,10 @@ _BLOCKS: Final = re.compile(
     r"|`[^`\n]*`|(?<=\])\([^)\s]*\)",
     re.DOTALL,
 )
-_ENDS: Final = re.compile(r"(?<=[.!?])[)\"']*\s+|\n\s*\n|\n\s*(?:[-*#|>]|\d+\.)|\|")
+_ENDS: Final = re.compile(
+    r"(?<=[.!?])[)\"']*\s+|\n\s*\n|\n\s*(?:[-*#|>]|\d+\.|(?=unhang |torchrun |srun |curl ))|\|"
+)
+_NO_PROSE: Final = ("CREATE ", "SELECT ", "<!DOCTYPE", "import ")
 
 
 def words_in(text: str) -> list[str]:
@@ -78,7 +81,12 @@ def words_in(text: str) -> list[str]:
 
 
 def long_sentences(text: str) -> list[str]:
-    """Sentences of more than `MOST_WORDS` words; an item, a cell or a paragraph ends one too."""
+    """Sentences of more than `MOST_WORDS` words.
+
+    An item, a cell, an example's line or a paragraph ends one too; SQL, HTML and Python have none.
+    """
+    if text.lstrip().startswith(_NO_PROSE):
+        return []
     sentences = (" ".join(part.split()) for part in _ENDS.split(text) if part)
     return [each for each in sentences if len(re.findall(r"[^\W_]+", each)) > MOST_WORDS]
 
