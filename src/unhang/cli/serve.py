@@ -28,8 +28,7 @@ EXAMPLES = """unhang serve
 unhang serve unhang-cases/ --port 8770
 unhang serve /shared/cases --port 0 --open
 unhang serve --live
-unhang serve --collect /var/lib/unhang --token-file ~/.unhang-token
-curl -H "Authorization: Bearer $TOKEN" --data-binary @case/report.json http://127.0.0.1:8770/fleet"""
+unhang serve --collect /var/lib/unhang --token-file ~/.unhang-token"""
 
 _PORT = 8770
 _MOST_PORT = 65_535

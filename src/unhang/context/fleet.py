@@ -33,14 +33,21 @@ _STORM_S: Final = 3_600.0
 _RARE: Final = 0.05
 """A host is named where chance alone blames some host this often in fewer than 1 of 20 fleets."""
 
-_TABLES: Final = """
-CREATE TABLE IF NOT EXISTS reports (
-    key TEXT PRIMARY KEY, came_s REAL NOT NULL, time_s REAL NOT NULL, job TEXT NOT NULL,
-    status TEXT NOT NULL, facts TEXT NOT NULL, advice TEXT NOT NULL, report BLOB NOT NULL
-) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS newest ON reports (time_s DESC);
-CREATE INDEX IF NOT EXISTS of_job ON reports (job, time_s DESC);
-"""
+_COLUMNS: Final = (
+    "key TEXT PRIMARY KEY",
+    "came_s REAL NOT NULL",
+    "time_s REAL NOT NULL",
+    "job TEXT NOT NULL",
+    "status TEXT NOT NULL",
+    "facts TEXT NOT NULL",
+    "advice TEXT NOT NULL",
+    "report BLOB NOT NULL",
+)
+_TABLES: Final = (
+    f"CREATE TABLE IF NOT EXISTS reports ({', '.join(_COLUMNS)}) WITHOUT ROWID",
+    "CREATE INDEX IF NOT EXISTS newest ON reports (time_s DESC)",
+    "CREATE INDEX IF NOT EXISTS of_job ON reports (job, time_s DESC)",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +125,8 @@ class FleetStore:
         """
         self._path = path
         with self._open() as db:
-            db.executescript(_TABLES)
+            for statement in _TABLES:
+                db.execute(statement)
 
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
