@@ -35,8 +35,8 @@ class Ceiling(NamedTuple):
 
 CEILINGS: Final = {
     "docstrings": Ceiling(40, 33),
-    "messages": Ceiling(12, 6),
-    "help": Ceiling(4, 8),
+    "messages": Ceiling(12, 7),
+    "help": Ceiling(4, 2),
     "rows": Ceiling(0, 1),
     "docs": Ceiling(6, 3),
 }
@@ -69,7 +69,9 @@ _BLOCKS: Final = re.compile(
     r"|`[^`\n]*`|(?<=\])\([^)\s]*\)",
     re.DOTALL,
 )
-_ENDS: Final = re.compile(r"(?<=[.!?])[)\"']*\s+|\n\s*\n|\n\s*(?:[-*#|>]|\d+\.)|\|")
+_ENDS: Final = re.compile(
+    r"(?<=[.!?])[)\"']*\s+|\n\s*\n|\n\s*(?:[-*#|>]|\d+\.|(?=unhang ))|\|"  # examples: a line each
+)
 
 
 def words_in(text: str) -> list[str]:
