@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -141,8 +142,10 @@ def live(browser: Browser, folder: Path, target: Path) -> None:
             page.wait_for_selector("#verdicts a", timeout=240_000)
             page.screenshot(path=target / "live-after.png", full_page=True)
         finally:
-            os.killpg(process.pid, signal.SIGKILL)  # the ranks that hang, too
-            process.wait()
+            process.terminate()  # it ends its server
+            process.wait(120)
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # the ranks that hang
 
 
 def address_in(said: Path, process: subprocess.Popen[bytes]) -> str:
