@@ -540,7 +540,9 @@ def test_in_the_first_step_a_group_may_be_made_that_no_waiting_rank_has() -> Non
     assert (cause.code, cause.culprits, cause.confidence) == ("UH101", (), "low")
 
 
-@pytest.mark.parametrize(("seconds", "status"), [(0.5, "insufficient"), (10, "problem")])
+@pytest.mark.parametrize(
+    ("seconds", "status"), [(0.5, "insufficient"), (10, "insufficient"), (40, "problem")]
+)
 def test_a_ring_full_of_calls_that_hosts_made_ahead(seconds: float, status: str) -> None:
     """The call that is first in it may be any; whether devices move a host that runs hides."""
     job = FakeJob(2, buffer=6)

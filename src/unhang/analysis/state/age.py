@@ -120,8 +120,9 @@ def ages_of(evidence: Evidence, heads: Heads, outdated: Ints) -> Ages:
     # Elsewhere calls begin at the ends before them, which have been noticed as late.
     usual = np.where(stood, 0, _JUST_BEGUN_NS) + np.where(hides, late, 0)
     usual = np.maximum(usual, _TURNS * turns)
-    fresh = at_most < np.minimum(_AHEAD_NS, _most_ns(evidence, heads))
-    by_file = told & (at_most < np.minimum(usual, _most_ns(evidence, heads)))
+    most = _most_ns(evidence, heads)
+    fresh = at_most < np.minimum(_AHEAD_NS, most)
+    by_file = told & (at_most < np.minimum(usual, most))
     moving = (waited < 0) & _just_after(evidence, heads, turns, outdated)
     # Where a file shows that the job moved, those of more calls were written more slowly.
     at_most -= np.where(told, _by_head(evidence, heads, _slow_ns(evidence)), 0)
@@ -132,7 +133,7 @@ def ages_of(evidence: Evidence, heads: Heads, outdated: Ints) -> Ages:
     unnoticed = _unnoticed(evidence, heads, late)
     stood &= ~young
     queued = hides & told & fresh & ~stood & _runs_ahead(evidence, heads)
-    slowly = told & ~stood & ~hides & (at_most < usual)
+    slowly = told & ~stood & ~hides & (at_most < np.minimum(usual, most))
     return Ages(waited, young, old, unproven, stood, unpaced & young, unnoticed, queued, slowly)
 
 
