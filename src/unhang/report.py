@@ -22,6 +22,7 @@ __all__ = [
     "Before",
     "Blamed",
     "CallSide",
+    "Checked",
     "Confidence",
     "Decision",
     "Excerpt",
@@ -402,6 +403,25 @@ class Unlike:
 
 
 @dataclass(frozen=True, slots=True)
+class Checked:
+    """One line of the doctor's checklist.
+
+    Attributes:
+        code: Of the check.
+        name: What was looked at.
+        mark: "ok", "info", "warn", "fail" or "skip".
+        seen: What was seen, one sentence.
+        remedy: What to do about it; "" where nothing is.
+    """
+
+    code: str
+    name: str
+    mark: str
+    seen: str
+    remedy: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Before:
     """Earlier incidents of the same kind at the same line, by the reports of cases next to it.
 
@@ -431,6 +451,7 @@ class Report:
         before: The same in earlier cases; None where there is none.
         differences: What its case tells of ranks that is not alike on all of them.
         nodes: That were asked for evidence; empty where no case tells.
+        checks: What the doctor looked at; empty of other commands.
     """
 
     status: Status
@@ -449,6 +470,7 @@ class Report:
     before: Before | None = None
     differences: tuple[Unlike, ...] = ()
     nodes: tuple[AskedNode, ...] = ()
+    checks: tuple[Checked, ...] = ()
 
     def __str__(self) -> str:
         """The verdict in a dozen lines of text, as `unhang diagnose` prints it."""

@@ -13,7 +13,7 @@ from dataclasses import replace
 from unhang.checks import COMM_RANKS_MISSING, GPU_MISSING, PORT_BLOCKED, SLOW_LINK
 from unhang.doctor.checks.results import CheckResult
 from unhang.model import Note
-from unhang.report import Finding, Job, Report, Role, Status
+from unhang.report import Checked, Finding, Job, Report, Role, Status
 from unhang.wording import count_of
 
 __all__ = ["to_report"]
@@ -48,7 +48,15 @@ def to_report(results: Sequence[CheckResult], parts: Sequence[str] = ()) -> Repo
         job=Job(),
         findings=findings,
         notes=tuple(quiet),
+        checks=tuple(
+            map(_checked, sorted(results, key=lambda r: (_ORDER.get(r.level, 3), r.code)))
+        ),
     )
+
+
+def _checked(result: CheckResult) -> Checked:
+    remedy = (result.action or result.check.action) if result.level in _ORDER else ""
+    return Checked(result.code, result.check.name, result.level, result.seen, remedy)
 
 
 def _blind(results: Sequence[CheckResult], parts: Sequence[str]) -> str:

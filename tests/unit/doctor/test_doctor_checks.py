@@ -464,6 +464,21 @@ def test_what_was_skipped_stands_in_the_headline() -> None:
     )
 
 
+def test_the_checklist_has_a_line_for_each_check() -> None:
+    """What is wrong stands first, with its remedy; what passed and was skipped is not left out."""
+    failed = CheckResult(CHECKS["UH823"], "fail", "a cannot reach b.", host_subject("a"))
+    doubtful = CheckResult(CHECKS["UH808"], "warn", "a: core files are off.", host_subject("a"))
+    report = to_report([STEPS, NO_GPU, doubtful, failed])
+    shown = [(check.name, check.mark, bool(check.remedy)) for check in report.checks]
+    assert shown[:2] == [("ports", "fail", True), ("core files", "warn", True)]
+    assert sorted(shown[2:]) == [("GPUs", "skip", False), ("ranks start", "ok", False)]
+    lines = render("text", report, None, Look(full=False)).splitlines()
+    first = [line.split()[0] for line in lines if line.startswith("  ") and line[2] != " "]
+    assert [word for word in first if word in {"failed", "warning", "ok", "skipped"}] == [
+        "failed", "warning", "ok", "skipped"
+    ]  # fmt: skip
+
+
 def test_what_is_the_same_on_several_hosts_is_said_once() -> None:
     """Hosts are folded; what differs in its words is not."""
     results = [

@@ -15,6 +15,7 @@ from unhang.reports import render
 SCHEMA = json.loads(files("unhang").joinpath("report.schema.json").read_text())
 VALIDATOR = Draft202012Validator(SCHEMA)
 PARTS = {
+    "checked": report.Checked,
     "decision": report.Decision,
     "job": report.Job,
     "incident": report.Incident,

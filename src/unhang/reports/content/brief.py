@@ -35,6 +35,7 @@ __all__ = ["Brief", "brief_of"]
 _MOST_STEPS = 3
 _MOST_LINES = {"culprit": 2, "peers": 1, "about": 2}
 _MOST_LOST, _MOST_PLACES, _MOST_REASONS, _MOST_UNLIKE = 2, 2, 1, 3
+_MARKS = {"fail": "failed", "warn": "warning", "info": "look at", "ok": "ok", "skip": "skipped"}
 _TOLD_ADVICE = frozenset({"disagreement", "deadlock", "program", "environment"})
 """Families whose remedy is known without further evidence, as is that of each of our checks."""
 
@@ -80,6 +81,7 @@ def brief_of(report: Report) -> Brief:
             *_seen_before(report),
             *_unlike(report),
             *_lost(report),
+            *_checklist(report),
         ),
         next=report.next[:_MOST_STEPS],
         confidence=told.confidence if told else "",
@@ -141,6 +143,15 @@ def _lost(report: Report) -> Iterator[tuple[str, tuple[str, ...]]]:
     lost = [text for level, text in fold_notes(report.notes) if level != "info"]
     if lost:
         yield "lost", tuple(lost[:_MOST_LOST])
+
+
+def _checklist(report: Report) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield what the doctor looked at, by how it was found: what is wrong first, and its remedy."""
+    marks: dict[str, list[str]] = {mark: [] for mark in _MARKS}
+    for check in report.checks:
+        told = f"{check.name}: {check.seen}" + (f" Remedy: {check.remedy}" if check.remedy else "")
+        marks[check.mark].append(printable(told))
+    yield from ((_MARKS[mark], tuple(lines)) for mark, lines in marks.items() if lines)
 
 
 def _who_waits(finding: Finding, report: Report) -> Iterator[tuple[str, tuple[str, ...]]]:
