@@ -63,6 +63,8 @@ PLACES = dict(
     /shared/incident | incident
     /shared/unhang-cases | unhang-cases
     /shared/cases | unhang-cases
+    /var/lib/unhang | fleet
+    ~/.unhang-token | token
     /opt/env/bin/python3 | /bin/sleep
     --port 8770 | --port 0
     ~/.local/share/bash-completion/completions/ | ./
@@ -151,6 +153,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (here / "strace.txt").write_text(STRACE)
     (here / "doctor.json").write_text(render("json", never_joined()))
     (here / "ras.json").write_text(ras())
+    (here / "token").write_text("0123456789abcdef0123456789abcdef\n")
+    (here / "token").chmod(0o600)
     return here
 
 

@@ -14,6 +14,7 @@ import secrets
 import socket
 import sys
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from unhang.cli.shared.case_paths import CASES
@@ -130,15 +131,16 @@ def _token(file: Path | None) -> str:
             mode = os.fstat(opened.fileno()).st_mode
             text = opened.read(_LONGEST_TOKEN).decode("ascii", "replace").strip()
     except OSError as error:
-        raise InputError(f"{file} cannot be read: {error.strerror}") from error
+        raise InputError(f"{file} cannot be read: {error.strerror}", _makes(file)) from error
     if mode & 0o077:
         raise UsageError(f"others can read {file}", f"chmod 600 {file}")
     if len(text) < _TOKEN_BYTES or not re.fullmatch(r"[\w-]+", text, re.ASCII):
-        raise UsageError(
-            f"{file} holds no token",
-            f"At least {_TOKEN_BYTES} letters and digits: see openssl rand.",
-        )
+        raise UsageError(f"{file} holds no token", _makes(file))
     return text
+
+
+def _makes(file: Path) -> str:
+    return f"To make one: (umask 077; openssl rand -hex {_TOKEN_BYTES} > {quote(str(file))})"
 
 
 def _listening(port: int) -> socket.socket:
