@@ -17,6 +17,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -101,7 +102,9 @@ def pages(folder: Path, jobs: dict[str, CaseSpec]) -> Iterator[tuple[str, Path]]
 def page_of(place: Path) -> Path:
     """The page of what lies in a directory."""
     case = load([place])
-    report = with_steps(diagnose(case), case, place_in(place))
+    # As the commands of its user would name it: the folder here has another name every time.
+    named = replace(place_in(place), case=(f"unhang-cases/{place.name}",))
+    report = with_steps(diagnose(case), case, named)
     path = place.with_suffix(".html")
     path.write_text(render("html", report, case, None, picture_of(case, report)))
     return path
