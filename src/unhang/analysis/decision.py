@@ -170,7 +170,7 @@ def _hosts_of_failure(failure: Failure, lives: Lives) -> Iterator[str]:
         return
     hosts = {lives.nodes.host_of.get(rank, "") for rank in failure.culprits}
     hosts = (hosts | {event.fields.get("host") or event.host}) - {""}
-    if len(hosts) == 1:  # Two names are a contradiction, or one node under two: which is unknown.
+    if len(hosts) == 1:  # Two names contradict each other, or are of one node: nothing tells which.
         yield from hosts
 
 

@@ -22,6 +22,7 @@ from unhang.wording import printable
 __all__ = ["changed_between", "differences_of", "files_of", "read_json"]
 
 _MOST_FILES: Final = 64
+_MOST_NODES: Final = 4_096
 _MOST_BYTES: Final = 4 << 20
 _MOST: Final = 12
 _MOST_VALUES: Final = 4
@@ -42,12 +43,12 @@ def read_json(path: Path) -> Any:  # noqa: ANN401 - JSON
     return value_in(path, _MOST_BYTES)
 
 
-def files_of(case: Path, *patterns: str) -> list[Path]:
-    """Files below `env` of a case, without what leads out of it."""
+def files_of(case: Path, *patterns: str, most: int = _MOST_FILES) -> list[Path]:
+    """The first files below `env` of a case, without what leads out of it."""
     folder = case / "env"
     outside = set(leading_out(folder, [""])) if folder.is_dir() else set()
     found = {path for pattern in patterns for path in folder.glob(pattern)}
-    return sorted(found - outside)[:_MOST_FILES]
+    return sorted(found - outside)[:most]
 
 
 def differences_of(case: Path, ranks: Iterable[RankStatus]) -> tuple[Unlike, ...]:
@@ -105,12 +106,13 @@ def _facts_of(case: Path, ranks: Iterable[RankStatus]) -> dict[int, Facts]:
     inside: dict[str, list[int]] = defaultdict(list)
     for status in ranks:
         hosted[status.host or ""].append(status.rank)
-    for path in files_of(case, "*/ranks.json"):
+    for path in files_of(case, "*/ranks.json", most=_MOST_NODES):
         for rank, own in _fields(read_json(path)):
             if rank.isascii() and rank.isdigit():
                 found[int(rank[:9])].update(_of_process(own))
                 inside[path.parent.name].append(int(rank[:9]))
-    for number, path in enumerate(files_of(case, "*/node.json", "node-*.json"), 1):
+    nodes = files_of(case, "*/node.json", "node-*.json", most=_MOST_NODES)
+    for number, path in enumerate(nodes, 1):
         node = dict(_fields(read_json(path)))
         here = inside.get(path.parent.name) or hosted.get(str(node.get("host", ""))) or [-number]
         for each in here:

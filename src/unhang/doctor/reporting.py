@@ -55,8 +55,12 @@ def to_report(results: Sequence[CheckResult], parts: Sequence[str] = ()) -> Repo
 
 
 def _checked(result: CheckResult) -> Checked:
-    remedy = (result.action or result.check.action) if result.level in _ORDER else ""
+    remedy = " ".join(_remedies(result)) if result.level in _ORDER else ""
     return Checked(result.code, result.check.name, result.level, result.seen, remedy)
+
+
+def _remedies(result: CheckResult) -> tuple[str, ...]:
+    return result.per_host or (result.action or result.check.action,)
 
 
 def _blind(results: Sequence[CheckResult], parts: Sequence[str]) -> str:
@@ -146,5 +150,5 @@ def _finding(index: int, result: CheckResult) -> Finding:
         culprits=tuple(sorted(result.ranks)) if role == "cause" else (),
         subjects=result.subjects,
         evidence=(*result.evidence, kind.meaning),
-        actions=result.per_host or ((result.action,) if result.action else kind.actions),
+        actions=_remedies(result),
     )

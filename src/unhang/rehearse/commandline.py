@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -24,7 +24,8 @@ _FLAGS: Final = frozenset(
     {"--standalone", "--no-python", "--no_python", "--run-path", "--run_path", "-m", "--module"}
     | {"--use-env", "--use_env", "--virtual-local-rank"}
 )
-_HINT: Final = "unhang rehearse -- torchrun --nproc-per-node 4 train.py"
+_HINT: Final = "For example: -- torchrun --nproc-per-node 4 train.py"
+"""What any command that rehearses a job is given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +74,14 @@ def job_of(command: Sequence[str], ranks: int | None, nodes: int | None) -> Rehe
     if job.ranks % nodes:
         raise UsageError(f"{job.ranks} ranks do not share out to {nodes} nodes")
     if not job.is_module and not Path(job.script).is_file():
-        raise UsageError(f"there is no script {job.script}", f"For example: {_HINT}")
+        raise UsageError(f"there is no script {job.script}", _HINT)
     return job
 
 
 def _read(command: Sequence[str]) -> RehearsedJob:
     words = list(command)
     if not words:
-        raise UsageError("there is no command to rehearse", f"For example: {_HINT}")
+        raise UsageError("there is no command to rehearse", _HINT)
     name = Path(words[0]).name
     if name == "torchrun":
         return _launched(_beside(words[0]), words[1:])
@@ -98,11 +99,11 @@ def _plain(python: str, words: list[str]) -> RehearsedJob:
     while words and words[0].startswith("-") and words[0] not in ("-m", "-c"):
         words = words[2:] if words[0] in ("-X", "-W") else words[1:]
     if not words or words[0] == "-c":
-        raise UsageError("there is no script to rehearse", f"For example: {_HINT}")
+        raise UsageError("there is no script to rehearse", _HINT)
     if words[0] != "-m":
         return RehearsedJob(python, words[0], tuple(words[1:]))
     if len(words) < 2:  # noqa: PLR2004 - -m and a module
-        raise UsageError("-m needs a module", f"For example: {_HINT}")
+        raise UsageError("-m needs a module", _HINT)
     if words[1] in _LAUNCHERS:
         return _launched(python, words[2:])
     return RehearsedJob(python, words[1], tuple(words[2:]), is_module=True)
@@ -121,9 +122,9 @@ def _launched(python: str, words: list[str]) -> RehearsedJob:
             value = words.pop(0) if words else ""
         options[name.replace("_", "-")] = value
     if not words:
-        raise UsageError("torchrun is given no script", f"For example: {_HINT}")
-    per_node = _number(options.get("--nproc-per-node", "1"), _AUTO)
-    nodes = _number(options.get("--nnodes", "1"), 1)
+        raise UsageError("torchrun is given no script", _HINT)
+    per_node = _number("--nproc-per-node", options, _AUTO)
+    nodes = _number("--nnodes", options, 1)
     return RehearsedJob(python, words[0], tuple(words[1:]), is_module, per_node * nodes, nodes)
 
 
@@ -131,10 +132,12 @@ _AUTO: Final = 8
 """Ranks of a node where torchrun counts its GPUs: there are none here."""
 
 
-def _number(text: str, default: int) -> int:
-    """A number, or the larger end of a range of nodes."""
-    last = text.rpartition(":")[2]
-    return int(last) if last.isdecimal() and int(last) else default
+def _number(option: str, options: Mapping[str, str], default: int) -> int:
+    """A number, 1 where there is none, or the larger end of a range of nodes; words: a default."""
+    last = options.get(option, "1").rpartition(":")[2]
+    if last.isdecimal() and not int(last):
+        raise UsageError(f"{option} 0 starts no rank", _HINT)
+    return int(last) if last.isdecimal() else default
 
 
 def _beside(torchrun: str) -> str:

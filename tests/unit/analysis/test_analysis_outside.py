@@ -131,3 +131,13 @@ def test_a_loader_that_reads_from_a_server_is_told_with_its_rank() -> None:
     report = verdict(sample(0, (*loading, fetch, MODULE), **ASKED))
     assert report.culprits == (0,)
     assert "for 127.0.0.1:8000 (process 900: python server.py 8000)" in report.summary
+
+
+def test_what_listens_on_another_node_may_be_a_rank() -> None:
+    """It was not looked at: the verdict says so, and names the address to look at."""
+    (cause,) = verdict(sample(0, SOCKET, peer="10.0.0.2:5000")).causes
+    assert cause.culprits == ()
+    told = "10.0.0.2:5000 was not looked at: it may be a rank on another node."
+    assert told in cause.alternatives
+    (seen,) = verdict(sample(0, REQUEST, **ASKED)).causes
+    assert not any("another node" in each for each in seen.alternatives)

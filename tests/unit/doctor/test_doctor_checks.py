@@ -566,3 +566,17 @@ def test_clocks_that_nobody_sets() -> None:
     (found,) = (r for r in check_env(nodes, 1) if r.level == "warn")
     assert (found.code, [s.host for s in found.subjects]) == ("UH812", ["b"])
     assert "no daemon sets the clocks of b" in found.seen
+
+
+def test_the_checklist_says_what_to_do_on_each_host_where_that_differs() -> None:
+    """The remedy of the first one would be wrong on the others."""
+    results = [
+        CheckResult(
+            CHECKS["UH808"], "warn", f"n{i}: core files are off.", host_subject(f"n{i}"),
+            action=f"Do {i}.",
+        )
+        for i in range(2)
+    ]  # fmt: skip
+    report = to_report(results)
+    assert [check.remedy for check in report.checks] == ["On n0: Do 0. On n1: Do 1."]
+    assert report.findings[0].actions == ("On n0: Do 0.", "On n1: Do 1.")

@@ -80,6 +80,7 @@ def test_the_python_is_that_of_torchrun(
         ("python -c pass", None, None, "no script"),
         ("python gone.py", None, None, "no script gone.py"),
         ("torchrun --nproc-per-node 2", None, None, "no script"),
+        ("torchrun --nproc-per-node 0 train.py", None, None, "--nproc-per-node 0 starts no rank"),
         ("torchrun --nproc-per-node 90000 train.py", None, None, "90,000 ranks are too many"),
         ("python train.py", 5, 2, "do not share out"),
     ],

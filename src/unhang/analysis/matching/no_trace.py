@@ -6,12 +6,12 @@ them. Three kinds are not: see `NoTrace`. Then the job may be idle, and nothing 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from enum import Enum, auto
 
 import numpy as np
 
-from unhang.analysis.state.columns import Ints
 from unhang.analysis.state.completion import IN_PARTS
 from unhang.analysis.state.index import Evidence
 from unhang.case import Dump
@@ -90,9 +90,10 @@ def may_be_in_a_batch(evidence: Evidence, absent: int, waiting: Sequence[int], g
         waiting: Ranks that wait.
         group: Of the call.
     """
-    mine = _counters(evidence, absent)
+    counters = _counters(evidence, hiding_only=True)
+    mine = counters.get(absent, {})
     for rank in waiting:
-        theirs = _counters(evidence, rank)
+        theirs = counters.get(rank, {})
         shared = mine.keys() & theirs.keys()
         if any(
             mine[each] > theirs[each] or (each == group and mine[each] == theirs[each])
@@ -119,11 +120,10 @@ def least_far(
     """
     if len(absent) == 1 or not _exchanged(evidence, waiting, group):
         return absent
-    counts = _counts(evidence, group)
-    theirs, mine = counts[np.asarray(waiting)], counts[np.asarray(absent)]
-    least = np.flatnonzero(mine == mine.min())
-    told = len(waiting) > 1 and (theirs == theirs[0]).all() and mine.min() >= 0
-    return (absent[int(least[0])],) if told and len(least) == 1 else ()
+    counters = _counters(evidence, hiding_only=False)
+    theirs, mine = ([counters.get(r, {}).get(group, -1) for r in own] for own in (waiting, absent))
+    told = len(waiting) > 1 and len({*theirs}) == 1 and min(mine) >= 0
+    return (absent[mine.index(min(mine))],) if told and mine.count(min(mine)) == 1 else ()
 
 
 def _exchanged(evidence: Evidence, waiting: Sequence[int], group: int) -> bool:
@@ -135,23 +135,23 @@ def _exchanged(evidence: Evidence, waiting: Sequence[int], group: int) -> bool:
     return bool((calls.p2p_seq[rows] > 0).any())
 
 
-def _counts(evidence: Evidence, group: int) -> Ints:
-    """How many calls of a group each rank (index) has made, by its counters; -1 unknown."""
-    status, found = evidence.case.group_status, np.full(len(evidence.ranks), -1, np.int64)
-    owner_of = dict(zip((d.index for d in evidence.dumps), evidence.owner.tolist(), strict=True))
-    rows = np.flatnonzero(status.group == group)
-    for row in rows[np.isin(status.dump[rows], list(owner_of))].tolist():
-        owner = owner_of[int(status.dump[row])]
-        found[owner] = max(found[owner], int(status.last_enqueued[row]))
-    return found
+def _counters(evidence: Evidence, *, hiding_only: bool) -> dict[int, dict[int, int]]:
+    """How many calls each rank (index) has made in each group, by its counters, where known.
 
-
-def _counters(evidence: Evidence, rank: int) -> dict[int, int]:
-    """The counters of a rank by group, where its dumps leave batches out."""
-    owners = zip(evidence.owner.tolist(), evidence.dumps, strict=True)
-    dumps = [d.index for owner, d in owners if owner == rank and _leaves_batches_out(evidence, d)]
+    Args:
+        evidence: The case.
+        hiding_only: Of dumps that leave batches out, and of no others.
+    """
+    dumps = zip(evidence.owner.tolist(), evidence.dumps, strict=True)
+    owners = {
+        d.index: owner for owner, d in dumps if not hiding_only or _leaves_batches_out(evidence, d)
+    }
     status = evidence.case.group_status
-    known = np.isin(status.dump, dumps) & (status.group >= 0) & (status.last_enqueued >= 0)
-    return dict(
-        zip(status.group[known].tolist(), status.last_enqueued[known].tolist(), strict=True)
-    )
+    found: dict[int, dict[int, int]] = defaultdict(dict)
+    known = np.isin(status.dump, list(owners)) & (status.group >= 0) & (status.last_enqueued >= 0)
+    columns = (status.dump, status.group, status.last_enqueued)
+    rows = zip(*(column[known].tolist() for column in columns), strict=True)
+    for dump, group, count in rows:
+        own = found[owners[dump]]
+        own[group] = max(own.get(group, 0), count)
+    return found

@@ -99,7 +99,7 @@ def _adding_waits_outside(
     return Words(
         f"{_chain(seen, claim)}.",
         (words.summary, *words.evidence),
-        (_ASKED_FOR, *(words.alternatives or ())),
+        (_ASKED_FOR, *_unseen(seen), *(words.alternatives or ())),
         merged(tuple(_look_there(seen)), words.actions),
     )
 
@@ -113,6 +113,13 @@ def _chain(seen: WaitsOutside, claim: Claim) -> str:
     where = f" in {claim.call}" if claim.call else ""
     behind = f"; {waits(others)} for {rank_phrase(seen.ranks)}{where}" if others else ""
     return f"{first}{does}{behind}"
+
+
+def _unseen(seen: WaitsOutside) -> Iterator[str]:
+    """An address whose process was not seen may be anyone's, a rank's on another node too."""
+    for each in seen.whom:
+        if each.address and not each.pid:
+            yield f"{each.names} was not looked at: it may be a rank on another node."
 
 
 def _whom(seen: WaitsOutside) -> str:

@@ -3,11 +3,13 @@
 Such a rank is a link of the chain of waiting, and not its end: what others wait for is that answer.
 What a rank has started itself, its data loader's workers and its threads, is its own. A connection
 tells of a server where the kernel showed its other end, and a client's frames where it did not; a
-bare socket without a known end may lead to another rank.
+bare socket without a known end may lead to another rank. So may an address of another node, where
+this one sees no process: that is said, and who listens there is what to look at in both cases.
 """
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
 
 from msgspec import Struct
@@ -77,4 +79,9 @@ def outside_of(sample: ProcessSample, meaning: Meaning) -> Respondent | None:
 
 
 def _is_client(frame: Frame) -> bool:
-    return any(under(frame.file, path) for path in _CLIENTS)
+    return _of_client(frame.file)
+
+
+@lru_cache(maxsize=4_096)  # the ranks of a job stand in the same few files
+def _of_client(file: str) -> bool:
+    return any(under(file, path) for path in _CLIENTS)

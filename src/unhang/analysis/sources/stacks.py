@@ -80,8 +80,8 @@ class RankLook(Struct, frozen=True):
             innermost first, empty for none.
         wakes_s: Seconds until it stops sleeping; -1 where it does not sleep, or nothing tells.
         served: Threads in which it runs what other workers of RPC asked for.
-        outside: For whose answer it waits, who is no rank and none of its own; None for no
-            such process, or where no source shows it.
+        outside: For whose answer it waits, as far as is known no rank and none of its own; None
+            for no such process, or where no source shows it.
         peer: The other end of its connection, where that is a rank of the job ("rank 2"), or it
             waits for data or storage behind it; else "".
     """
@@ -284,8 +284,11 @@ def _with_peer(look: RankLook, ranks: Mapping[tuple[str, int], int]) -> RankLook
         return look
     if other is not None:
         return replace(look, peer=f"rank {other}")
+    asks = look.meaning.kind in OUTSIDE_KINDS
+    if not asks and not sample.peer:
+        return look
     outside = outside_of(sample, look.meaning)
-    if look.meaning.kind in OUTSIDE_KINDS:
+    if asks:
         return replace(look, outside=outside)
     return replace(look, peer=outside.names if outside and outside.address else "")
 

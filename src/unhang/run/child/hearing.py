@@ -1,7 +1,7 @@
 """What the command prints, heard while it runs: a line that says that something stands still.
 
-A serving engine without a token, a queue that no process reads, a watchdog: whoever prints that has
-seen the standstill, and its stacks are worth most then. Each sort of line is told of once; a stream
+A serving engine without a token, a queue that no process reads, a watchdog: what prints such a line
+has seen the standstill, and stacks are worth most then. Each sort of line counts once; a stream
 that is not kept, such as a terminal, is not heard. Nothing is judged here.
 """
 
@@ -45,15 +45,17 @@ class Hearing:
         return next(iter(found), "")
 
     def _in(self, stream: Stream) -> Iterator[str]:
+        data, new = self._since(stream)
+        if not new:
+            return
         from unhang.logs.lines.serving import standing_still
         from unhang.logs.rules.known import SERVING_STALLED, STANDING
 
-        data, new = self._since(stream)
         for line in new.splitlines():
             rule = next((r for r in STANDING if _says(r, line)), None)
             if rule is not None and self._is_new(rule.code):
                 yield _text(line)
-        stands = standing_still(data) if new else None
+        stands = standing_still(data)
         if stands is not None and self._is_new(SERVING_STALLED.code):
             yield _text(data[stands.start : stands.end])
 

@@ -150,8 +150,7 @@ class NodeIncident:
         self.case = self._make_case()
         if self.case is None:
             return False
-        # A matter of this node: no other need collect for it.
-        if self.what.kind not in ("slow", "line"):
+        if not self.what.of_node:  # else no other need collect for it
             self._announce()
         context = self.context
         self._collector = collector = Collector(
@@ -201,9 +200,7 @@ class NodeIncident:
     def _paused_s(self) -> float:
         """For how long a rank may have paused in its own code, while that may be all; else -1."""
         still = self.what.still_s
-        return (
-            still if self.what.kind in ("hang", "line") and still < self.context.grace_s else -1.0
-        )
+        return still if self.what.stands and still < self.context.grace_s else -1.0
 
     def judge(self) -> Verdict:
         """Have the case judged as it is now."""
