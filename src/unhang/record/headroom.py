@@ -25,7 +25,8 @@ ADDRESS_SPACE: Final = 2 << 30
 cannot be made would end the process."""
 
 SERVER_THREADS: Final = 8
-"""Torch's worker server starts so many, or one less than there are cores, and one that listens."""
+"""Torch's worker server starts so many, or one less than there are cores, and one that listens: the
+default of its library (cpp-httplib). Seen with torch 2.13 on two cores, and not on a large node."""
 
 THREADS: Final = 16
 """So many must be left to a rank: a second group and the first backward pass start four."""

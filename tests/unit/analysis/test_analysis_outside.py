@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from unhang.analysis import diagnose
 from unhang.case import Case
+from unhang.casedir.place import Place
 from unhang.model import Frame, ProcessSample, ThreadStack
 from unhang.report import Report
+from unhang.reports.content.next_steps import next_steps
 from unhang.stacks.formats.saved import dump_samples, parse
 
 SITE = "/opt/venv/lib/python3.11/site-packages"
@@ -66,7 +68,7 @@ def test_a_rank_that_asks_a_server_is_not_blamed() -> None:
     (cause,) = report.causes
     assert (cause.code, cause.culprits, cause.victims) == ("UH101", (), (0, 1, 2))
     assert report.summary == (
-        "Rank 0 waits for an answer of 127.0.0.1:8000 (process 900: python server.py 8000); "
+        "Rank 0 waits for an answer of 127.0.0.1:8000 (pid 900: python server.py 8000); "
         "ranks 1-2 wait for rank 0 in all_reduce."
     )
     assert [(each.pid, each.host, each.role) for each in cause.subjects] == [
@@ -121,7 +123,7 @@ def test_of_several_only_those_that_ask_are_links() -> None:
     (cause,) = report.causes
     assert cause.culprits == (3,)
     assert 0 in cause.victims
-    assert "Rank 0 waits for 127.0.0.1:8000 (process 900: python server.py 8000)." in cause.evidence
+    assert "Rank 0 waits for 127.0.0.1:8000 (pid 900: python server.py 8000)." in cause.evidence
 
 
 def test_a_loader_that_reads_from_a_server_is_told_with_its_rank() -> None:
@@ -130,7 +132,7 @@ def test_a_loader_that_reads_from_a_server_is_told_with_its_rank() -> None:
     fetch = Frame("fetch", f"{SITE}/torch/utils/data/_utils/fetch.py", 52)
     report = verdict(sample(0, (*loading, fetch, MODULE), **ASKED))
     assert report.culprits == (0,)
-    assert "for 127.0.0.1:8000 (process 900: python server.py 8000)" in report.summary
+    assert "for 127.0.0.1:8000 (pid 900: python server.py 8000)" in report.summary
 
 
 def test_what_listens_on_another_node_may_be_a_rank() -> None:
@@ -141,3 +143,10 @@ def test_what_listens_on_another_node_may_be_a_rank() -> None:
     assert told in cause.alternatives
     (seen,) = verdict(sample(0, REQUEST, **ASKED)).causes
     assert not any("another node" in each for each in seen.alternatives)
+
+
+def test_the_process_that_is_asked_is_what_to_look_at_first() -> None:
+    """By a command that runs as it stands, on its node."""
+    steps = next_steps(verdict(sample(0, REQUEST, **ASKED)), None, Place())
+    assert steps[0].command == "unhang stacks --pid 900"
+    assert steps[0].why.startswith("on node01, while it lives")

@@ -54,11 +54,11 @@ class Respondent(Struct, frozen=True):
 
     @property
     def names(self) -> str:
-        """How people find it: "10.0.0.2:8000 (process 42: python server.py)"."""
+        """How people find it: "10.0.0.2:8000 (pid 42: python server.py)"."""
         if self.tasks:
             return "tasks or actors of Ray"
         runs = f": {printable(self.command, _MOST)}" if self.command else ""
-        process = f" (process {self.pid}{runs})" if self.pid else ""
+        process = f" (pid {self.pid}{runs})" if self.pid else ""
         return f"{printable(self.address, _MOST)}{process}" if self.address else "a server"
 
 

@@ -48,6 +48,7 @@ def next_steps(report: Report, case: Case | None, place: Place) -> tuple[Step, .
     needed = finding.family == "evidence"  # else what did answer shows more
     steps = [
         *(again if needed else ()),
+        *_asked_outside(report),
         *_calls(finding, case, place),
         *_stacks(finding, report, case, place),
         *_log_of(finding, case, place),
@@ -70,6 +71,15 @@ def _asked_again(report: Report, place: Place) -> Iterator[Step]:
         more = f" and {count_of(len(missed) - 1, 'other node')}" if len(missed) > 1 else ""
         words = ["unhang", "collect", "--resume", place.folder]
         yield Step(_line(words), f"asks {who}{more} again; then judge it again")
+
+
+def _asked_outside(report: Report) -> Iterator[Step]:
+    """The process outside the job for whose answer a rank waits: it is what to look at first."""
+    for each in report.decision.subjects if report.decision is not None else ():
+        if each.kind == "process" and each.pid:
+            where = f"on {printable(each.host, 60)}" if each.host else "on its node"
+            words = ["unhang", "stacks", "--pid", str(each.pid)]
+            yield Step(_line(words), f"{where}, while it lives: the process that is asked")
 
 
 _TAKES_OUT: Final[dict[str, tuple[str, ...]]] = {
