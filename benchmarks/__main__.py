@@ -16,8 +16,6 @@ from pathlib import Path
 from benchmarks import drawing
 from benchmarks.harness import INSTALLED, ROOT, page, read_sections, scratch, show
 
-__all__ = ["SCRIPTS", "main"]
-
 SCRIPTS = {
     "startup": "commands", "first_use": "commands", "diagnose": "large_jobs",
     "growth": "large_jobs", "shapes": "large_jobs", "verdict": "columns", "recorder": "recorder",

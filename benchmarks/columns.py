@@ -21,8 +21,6 @@ from unhang.model import Frame, Group, OpName, Signature, State
 from unhang.stacks.tree.prefix_tree import StackTree, from_rows, merge
 from unhang.stacks.tree.treefile import from_bytes, to_bytes
 
-__all__ = ["SECTIONS", "case_of"]
-
 TENSOR = 8
 PARTS = 16
 SIZES = ((64, 2000), (1024, 2000), (16_384, 2000), (16_384, 0), (131_072, 0))

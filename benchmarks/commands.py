@@ -16,8 +16,6 @@ from pathlib import Path
 from benchmarks.dumps import Shape, write_dumps
 from benchmarks.harness import ROOT, Section, by_turns, describe, measure, program, scratch
 
-__all__ = ["SECTIONS", "environment"]
-
 BARE = "python -c ''"
 PROCESSES = "Wall time of whole processes, medians of {runs} runs, files in the page cache."
 

@@ -14,8 +14,6 @@ from typing import Final
 
 from benchmarks.harness import ROOT
 
-__all__ = ["Point", "bars", "draw_growth", "lines_of", "series_of", "shares"]
-
 PICTURE = ROOT / "docs" / "images" / "diagnose.svg"
 SHOWN = {"torchfrtrace": "#c2410c", "unhang": "#1d4ed8", "bare read": "#64748b"}
 """Programs by the heading of the column before their CPU time, and their colours."""

@@ -20,8 +20,6 @@ import numpy.typing as npt
 from lab.recorder.layout import dump_of, entry_of, group_config, group_status
 from lab.recorder.torchfile import encode_json, encode_pickle
 
-__all__ = ["CULPRIT", "Shape", "write_dumps"]
-
 CULPRIT = 3
 NODE = 8
 CALLS_OF_A_LAYER = 4

@@ -17,8 +17,6 @@ from typing import Any
 from benchmarks.harness import Section, scratch
 from benchmarks.recorder import answer, start
 
-__all__ = ["SECTIONS"]
-
 CALLS, PAIRS, STEPS = 40, 1000, 5
 ROWS, WIDTH, LAYERS = 64, 256, 4
 BUDGETS = {"all_reduce": "≤ 6 µs", "send, receive": "≤ 20 µs", "exchange": "≤ 1.1 times",

@@ -24,25 +24,6 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-__all__ = [
-    "INSTALLED",
-    "Cost",
-    "Section",
-    "answer_of",
-    "by_turns",
-    "describe",
-    "machine",
-    "measure",
-    "page",
-    "peak_mib",
-    "placed",
-    "program",
-    "read_sections",
-    "scratch",
-    "show",
-    "table",
-]
-
 ROOT = Path(__file__).parents[1]
 KIB, MIB = 1 << 10, 1 << 20
 PARTS = ("torch", "numpy", "duckdb")

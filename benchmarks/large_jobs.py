@@ -28,8 +28,6 @@ from unhang.collect.parcel import write_parcel
 from unhang.ingest.parts.layout import Part, pack, unpack
 from unhang.ingest.reducing import reduce
 
-__all__ = ["SECTIONS", "parts", "per_doubling"]
-
 SIZES = (8, 64, 256, 1024, 16384)
 LARGEST_OF_THE_OTHER = 1024
 ENTRIES = 2000

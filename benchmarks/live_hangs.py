@@ -26,8 +26,6 @@ from typing import Any
 from benchmarks.drawing import shares
 from benchmarks.harness import ROOT, Section, machine, placed, program, scratch, table
 
-__all__ = ["SECTIONS", "measure", "one_hang"]
-
 JOB = Path(__file__).with_name("hanging_job.py")
 PATIENCE_S = 900
 

@@ -17,8 +17,6 @@ from unhang.run.watching.pace import Arrival, Pace
 from unhang.run.watching.pacing import EVERY_S, SUSPECTED_S
 from unhang.run.watching.watch import Alarm, HangWatch, ProgressLook, RankProgress, Working
 
-__all__ = ["SECTIONS"]
-
 HANG_AFTER_S = 300.0
 
 

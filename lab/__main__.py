@@ -14,8 +14,6 @@ from unhang.cli.commands import CommandEntry, Parser, add_command
 from unhang.cli.shared.standard import QUIET_END, discard_output
 from unhang.errors import UnhangError
 
-__all__ = ["COMMANDS", "build_parser", "main"]
-
 PROG = "python -m lab"
 
 COMMANDS: tuple[CommandEntry, ...] = (

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["in_page", "section_of"]
-
 
 def section_of(page: str, heading: str) -> str:
     """The section under a heading ("## …"), up to the next one; "" where the page has none."""

@@ -13,8 +13,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["TRUTH_FILE", "Cause", "Point", "Truth", "from_json", "read_truth", "to_json"]
-
 SCHEMA = "unhang.truth/2"
 TRUTH_FILE = "truth.json"
 

@@ -23,8 +23,6 @@ from unhang.run.watching.moving import Movement
 from unhang.run.watching.procs import work_of
 from unhang.run.watching.traffic import tcp_bytes
 
-__all__ = ["programs", "record_all"]
-
 _READY = "ACTIVITY_READY"
 _SETTLES_S, _READY_S = 3.0, 90.0
 _QUIET, _LOUD = 12, 3

@@ -12,8 +12,6 @@ from unhang.activity.estimate import Doing, estimate
 from unhang.activity.series import Series
 from unhang.activity.thresholds import WINDOW_LOOKS
 
-__all__ = ["Judged", "is_held_out", "judged", "table_of", "wrongs_of"]
-
 
 class Judged(NamedTuple):
     """The estimates at all moments of one series, and what is wrong with them, in words."""

@@ -14,8 +14,6 @@ from typing import Any, NamedTuple
 
 from unhang.activity.looks import ProcessLook
 
-__all__ = ["SERIES", "Recorded", "line_of", "read"]
-
 SERIES = Path(__file__).parents[2] / "tests" / "data" / "activity" / "series.jsonl"
 _AS_IT_IS = ("state", "wait_channel", "disk", "disturbed")
 

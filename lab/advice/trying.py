@@ -25,8 +25,6 @@ from lab.simulate.writing import simulate
 from unhang.cli.main import build_parser, main
 from unhang.report import Status
 
-__all__ = ["Tried", "advised", "shape_of", "try_archive", "try_folder", "try_spec"]
-
 _NAMES: Final = re.compile(r"(?<==)\S+|(?<=--hosts )\S+|(?<=--group )\S+|[0-9a-f]{16,}|\d+")
 
 

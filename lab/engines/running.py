@@ -17,8 +17,6 @@ from pathlib import Path
 
 from lab.engines.faults import EngineFault
 
-__all__ = ["Standing", "started"]
-
 WORLD = Path(__file__).parent / "world"
 SERVING = Path(__file__).with_name("serving.py")
 _PLACES = {

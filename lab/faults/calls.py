@@ -13,8 +13,6 @@ from lab.simulate.engine import Outcome
 from lab.simulate.oracle import Oracle
 from lab.truth import Cause, Truth
 
-__all__ = ["judge_odd_call"]
-
 _MAJORITY = 3
 
 

@@ -18,8 +18,6 @@ from lab.simulate.engine import Outcome
 from lab.simulate.oracle import Oracle
 from lab.truth import Cause, Truth
 
-__all__ = ["COMPOSED"]
-
 _GROUPED = ("tp", "hsdp", "megatron", "moe")
 
 

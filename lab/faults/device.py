@@ -10,8 +10,6 @@ from lab.simulate.engine import Outcome
 from lab.simulate.oracle import Oracle
 from lab.truth import Cause, Point, Truth
 
-__all__: list[str] = []
-
 _GROUPED = ("tp", "hsdp", "megatron", "moe")
 
 

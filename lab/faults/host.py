@@ -12,8 +12,6 @@ from lab.simulate.engine import Outcome
 from lab.simulate.oracle import Oracle
 from lab.truth import Cause, Truth
 
-__all__ = ["judge_stopped"]
-
 
 def judge_stopped(culprits: tuple[int, ...]) -> Judge:
     """Somebody waits for each culprit, no culprit waits, and no innocent rank is a root."""

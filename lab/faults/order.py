@@ -12,8 +12,6 @@ from lab.simulate.engine import Outcome
 from lab.simulate.oracle import Oracle
 from lab.truth import Cause, Point, Truth
 
-__all__: list[str] = []
-
 
 @fault("crossed-groups", "UH301", layouts=("hsdp", "tp", "megatron"), smallest=4)
 def crossed_groups(scene: Scene) -> Judge:

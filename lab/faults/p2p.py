@@ -15,8 +15,6 @@ from lab.simulate.engine import Outcome
 from lab.simulate.oracle import Oracle
 from lab.truth import Cause, Point, Truth
 
-__all__ = ["PIPELINES"]
-
 PIPELINES = ("pp", "megatron", "pp-interleaved")
 _SHAPE = ((1024, 512),)
 _Change: TypeAlias = Callable[[Issue, tuple[int, ...]], Issue]

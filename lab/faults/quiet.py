@@ -12,8 +12,6 @@ from lab.simulate.engine import Outcome
 from lab.simulate.oracle import Oracle
 from lab.truth import Cause, Truth
 
-__all__: list[str] = []
-
 _ALL_CODES = ("UH101", "UH102", "UH201", "UH202", "UH203", "UH204", "UH302", "UH303", "UH304")
 
 

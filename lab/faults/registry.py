@@ -8,8 +8,6 @@ from typing import Final, TypeAlias
 
 from lab.faults.scene import Judge, Scene
 
-__all__ = ["FAULTS", "Fault", "Inject", "fault"]
-
 Inject: TypeAlias = Callable[[Scene], Judge]
 
 COLLECTIVE = ("ddp", "zero", "fsdp", "hsdp", "tp", "moe", "megatron")

@@ -13,8 +13,6 @@ from lab.simulate.engine import Outcome, Record
 from lab.simulate.oracle import Oracle
 from lab.truth import Cause, Point, Truth
 
-__all__ = ["Judge", "Scene", "UnfitError", "found", "problem", "silence", "site_of"]
-
 Judge: TypeAlias = Callable[[Outcome, Recording], Truth]
 
 

@@ -12,8 +12,6 @@ from lab.simulate.engine import Outcome
 from lab.simulate.oracle import Oracle
 from lab.truth import Cause, Point, Truth
 
-__all__: list[str] = []
-
 
 def _other_calls(culprit: int, points: tuple[Point, ...], *codes: str) -> Judge:
     """The culprit's sequence of calls differs from its peers' at one of these points."""

@@ -6,8 +6,6 @@ from lab.model.draft import Draft, LayoutRequest, site
 from lab.model.job import Compute, HostSync, Join, Plan, Step
 from lab.model.mesh import grid
 
-__all__ = ["ddp", "fsdp", "hsdp", "mixed", "replicas", "uneven", "zero"]
-
 _FORWARD, _BACKWARD = Compute(0.001, 0.012), Compute(0.001, 0.02)
 _LOAD = Compute(0.004)
 _BACKWARD_SITE = site("train_step", 96, through="autograd")

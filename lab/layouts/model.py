@@ -9,8 +9,6 @@ from lab.model.job import Compute, HostSync, Issue, Join, Plan, Step
 from lab.model.mesh import grid
 from lab.model.schedules import Work, interleaved_table, one_forward_one_backward
 
-__all__ = ["context", "interleaved", "megatron", "moe", "pipeline", "tensor"]
-
 _WORK = Compute(0.0004, 0.004)
 _LOAD = Compute(0.003)
 _ACTIVATION = (4096, 1, 5120)

@@ -10,8 +10,6 @@ from lab.model.draft import LayoutRequest
 from lab.model.job import Plan
 from unhang.errors import UsageError
 
-__all__ = ["LAYOUTS", "build"]
-
 LAYOUTS: Final[dict[str, Callable[[LayoutRequest], Plan]]] = {
     "ddp": data.ddp,
     "zero": data.zero,

@@ -23,8 +23,6 @@ from lab.truth import TRUTH_FILE, Cause, Point, Truth, to_json
 from unhang.errors import OutputError, ToolError, UsageError
 from unhang.wording import rank_phrase
 
-__all__ = ["DUMPS", "MAX_RANKS", "Request", "capture", "checked_request"]
-
 MAX_RANKS = 8
 DUMPS = Path("dumps") / "gloo"
 

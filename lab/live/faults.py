@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-__all__ = ["FAULTS", "JOBS", "Ending", "Expected", "LiveFault", "Who"]
-
 JOBS = Path(__file__).parent / "jobs"
 
 Who: TypeAlias = Callable[[int, int], tuple[int, ...]]

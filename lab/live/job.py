@@ -24,8 +24,6 @@ from typing import IO, Any
 from unhang.errors import ToolError
 from unhang.record import HOOK_DIR
 
-__all__ = ["Job", "RankProcess", "RankState", "armed_environ", "started"]
-
 SIDE = Path(__file__).parent / "side"
 ARMED_BY = "UNHANG_LAB_HOOK"
 

@@ -18,8 +18,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Marker", "read_markers"]
-
 _COMMENT = re.compile(r"#\s*lab:\s*(.+?)\s*$")
 _STAND = re.compile(r"(victims|culprits|all) (wait|stay)$")
 _STEP = re.compile(r"step (\d+)$")

@@ -14,8 +14,6 @@ from typing import Any
 import unhang
 from lab.recorder.torchfile import encode_pickle
 
-__all__ = ["neutral_dump", "neutral_path"]
-
 _JOB = PurePosixPath("/home/user/job")
 _LIBRARIES = PurePosixPath("/usr/lib/python3/site-packages")
 _INTERPRETER = PurePosixPath("/usr/lib/python3")

@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 from lab.model.job import Bundle, Issue, Plan, Shapes, Site, Step
 from lab.model.mesh import GroupBook
 
-__all__ = ["TRAIN", "Draft", "LayoutRequest", "site"]
-
 TRAIN = "/home/user/train"
 
 

@@ -12,8 +12,6 @@ from itertools import product
 
 from unhang.model import Group
 
-__all__ = ["NAMINGS", "GroupBook", "grid"]
-
 NAMINGS = ("global", "hashed", "local")
 """How new groups get names.
 

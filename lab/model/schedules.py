@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["Work", "interleaved_table", "one_forward_one_backward"]
-
 
 class Work(NamedTuple):
     """One piece of work of one stage."""

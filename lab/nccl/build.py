@@ -16,8 +16,6 @@ from pathlib import Path
 
 from unhang.errors import ToolError, UsageError
 
-__all__ = ["Device", "build"]
-
 SOURCES = Path(__file__).parent / "fake"
 _OF_CUDA = re.compile(
     r"(cublas|cudnn|cufft|curand|cusparse|cusolver|nvrtc|nvJitLink|nvshmem|cupti|cuFile|nvtx|nccl"

@@ -24,8 +24,6 @@ from lab.nccl.faults import NcclFault
 from lab.truth import TRUTH_FILE, to_json
 from unhang.errors import ToolError
 
-__all__ = ["HOWS", "CaptureRequest", "capture", "pack"]
-
 HOWS = ("asked", "active", "pipe", "timeout")
 """How the ranks were dumped: by `_dump_nccl_trace`, by it with unfinished calls only, by the pipe,
 by the watchdog's time-out."""

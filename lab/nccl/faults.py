@@ -8,8 +8,6 @@ from types import MappingProxyType
 
 from lab.truth import Cause, Truth
 
-__all__ = ["FAULTS", "NcclFault"]
-
 
 @dataclass(frozen=True, slots=True)
 class NcclFault:

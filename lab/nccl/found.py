@@ -7,8 +7,6 @@ from collections.abc import Mapping
 
 from lab.nccl.faults import NcclFault
 
-__all__ = ["FOUND"]
-
 
 def _job(  # noqa: PLR0913 - as many facts as a program has
     name: str,

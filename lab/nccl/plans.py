@@ -11,8 +11,6 @@ from collections.abc import Callable
 from lab.model.job import Bundle, HostSync, Issue, Plan, Shapes, Site, Step, Stop
 from unhang.model import Group, Shape
 
-__all__ = ["PLANS"]
-
 _SITE = Site("job", "/home/user/job/hosts.py", 1)
 _WORLD, _WARM_UP = 0, (1,)
 PLANS: dict[str, Callable[[], Plan]] = {}

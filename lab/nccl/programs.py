@@ -13,8 +13,6 @@ from typing import Any
 
 from lab.nccl.faults import NcclFault
 
-__all__ = ["draw"]
-
 _ALIKE = (
     *("all_reduce", "broadcast", "reduce", "gather", "scatter", "barrier"),
     *("all_gather", "all_gather_base", "reduce_scatter", "reduce_scatter_base"),

@@ -24,8 +24,6 @@ from unhang.analysis.steps import situation_of
 from unhang.case import Case
 from unhang.report import CallSide
 
-__all__ = ["Verdict", "falsehoods", "judge_case", "waits"]
-
 
 @dataclass(frozen=True, slots=True)
 class Verdict:

@@ -9,8 +9,6 @@ import time
 from itertools import islice
 from pathlib import Path
 
-__all__ = ["EXAMPLES", "configure", "run"]
-
 EXAMPLES = """\
 python -m lab prove                             all of it, an hour or so of a core
 python -m lab prove --minutes 20 --processes 2  as many as there is time for

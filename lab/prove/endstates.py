@@ -17,17 +17,6 @@ from unhang.case import Case, Dump
 from unhang.casebuilder import CallRow, CaseBuilder
 from unhang.model import DumpStatus, Frame, Group, OpName, Signature, State
 
-__all__ = [
-    "EndState",
-    "Entry",
-    "bare",
-    "case_of",
-    "end_state",
-    "members_of",
-    "other_calls",
-    "run_calls",
-]
-
 Entry: TypeAlias = tuple[int, str, int, int, int, int, int, bool]
 """Group, op, elements, peer, line, sequence number, P2P number, whether it has finished."""
 

@@ -15,8 +15,6 @@ from typing import Final, TypeAlias
 from lab.prove.endstates import EndState, bare, other_calls, run_calls
 from lab.prove.programs import Members
 
-__all__ = ["can_explain"]
-
 Call: TypeAlias = tuple[int, str, int, int]
 """Group, op, elements, peer (-1 for a collective call)."""
 Meeting: TypeAlias = tuple[int, int, int, int]

@@ -14,8 +14,6 @@ from typing import Final, TypeAlias
 
 from lab.prove.programs import MODES, Program, Shape, StepCall, alphabet, shapes, steps_of
 
-__all__ = ["Chunk", "chunks"]
-
 Chunk: TypeAlias = tuple[Shape, list[tuple[Program, int]]]
 """Groups, and programs over them with how many each stands for."""
 

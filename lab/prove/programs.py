@@ -11,17 +11,6 @@ from dataclasses import dataclass
 from itertools import combinations, permutations, product
 from typing import Final, TypeAlias
 
-__all__ = [
-    "DEVIATIONS",
-    "MODES",
-    "Deviation",
-    "Program",
-    "StepCall",
-    "deviations_of",
-    "shapes",
-    "steps_of",
-]
-
 Members: TypeAlias = tuple[int, ...]
 Kind: TypeAlias = tuple[Members, ...]
 """Groups without common members that make the same calls, as those of one mesh dimension do."""

@@ -18,8 +18,6 @@ FAULTS: Final = frozenset(
     {"false sentence", "false alarm", "missed", "innocent", "wrong name", "not named"}
 )
 
-__all__ = ["FAULTS", "Fault", "Tally", "Worlds", "judge_worlds", "judged_by", "worlds_of"]
-
 
 @dataclass(slots=True)
 class Worlds:

@@ -9,8 +9,6 @@ from lab.prove.endstates import Entry
 from lab.prove.sweep import Fault
 from unhang.analysis.claims import confidence_of
 
-__all__ = ["HEADING", "as_markdown", "described"]
-
 HEADING: Final = "## Every small program with every single mistake"
 
 _INTRO: Final = """\

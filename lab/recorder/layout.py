@@ -12,8 +12,6 @@ from typing import Any, Final
 
 from lab.recorder.recording import VERSIONS, at_least
 
-__all__ = ["ENTRY_KEYS", "NEWEST", "dump_of", "entry_of", "group_config", "group_status"]
-
 NEWEST: Final = VERSIONS[-1]
 
 _ALWAYS = "list"

@@ -11,8 +11,6 @@ from lab.model.job import Shapes
 from lab.recorder.recording import at_least
 from lab.simulate.engine import Record
 
-__all__ = ["is_slow_part", "numbers_of", "sizes_of"]
-
 _SLOW = frozenset({"_broadcast_oop", "_reduce_oop"})
 
 

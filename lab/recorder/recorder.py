@@ -23,8 +23,6 @@ from lab.recorder.recording import Recording, at_least
 from lab.simulate.engine import Outcome, Record
 from unhang.model import Group
 
-__all__ = ["Recorder"]
-
 EPOCH_NS = 1_760_000_000_000_000_000
 _TICK_S = 0.1
 _TORCH = "/opt/conda/lib/python3.11/site-packages/torch"

@@ -8,8 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-__all__ = ["FILE_NAMES", "VERSIONS", "Recording", "at_least"]
-
 VERSIONS = ("list", "1.4", "2.1", "2.2", "2.4", "2.6", "2.7", "2.9", "2.10")
 """Format versions that the recorder can write; "list" is torch 2.2 and older."""
 

@@ -23,8 +23,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
-__all__ = ["encode_json", "encode_pickle"]
-
 Entry: TypeAlias = Mapping[str, Any]
 
 _PROTO_2 = b"\x80\x02"

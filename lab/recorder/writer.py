@@ -12,8 +12,6 @@ from lab.recorder.recording import FILE_NAMES, Recording
 from lab.recorder.torchfile import encode_json, encode_pickle
 from lab.simulate.engine import Outcome
 
-__all__ = ["write_dumps"]
-
 
 def write_dumps(outcome: Outcome, recording: Recording, seed: int, folder: Path) -> int:
     """Write one file per rank and recorder.

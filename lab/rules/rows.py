@@ -20,8 +20,6 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-__all__ = ["FILES", "PLACE", "ROWS", "as_json", "rows"]
-
 PLACE: Final = Path(__file__).parents[2] / "src" / "unhang" / "logs" / "rules"
 ROWS: Final = PLACE / "rows.json"
 

@@ -14,8 +14,6 @@ from lab.score.running import Result, Score, tally
 from lab.score.verdict import CONFIDENCES
 from lab.sections import in_page, section_of
 
-__all__ = ["as_json", "as_markdown", "as_text", "wrong_cases"]
-
 Parts = Mapping[str, Sequence[Result]]
 
 _WORST = 12

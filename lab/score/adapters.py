@@ -23,15 +23,6 @@ from lab.score.verdict import Blame, Verdict
 from lab.truth import Point
 from unhang.errors import UnhangError
 
-__all__ = [
-    "TOOLS",
-    "Tool",
-    "available_tools",
-    "read_fr_attribution",
-    "read_torchfrtrace",
-    "verdict_of",
-]
-
 
 class Tool(Protocol):
     """Something that looks at a directory of dumps and says what is wrong."""

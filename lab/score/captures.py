@@ -15,8 +15,6 @@ from lab.score.running import Result, look_with
 from lab.truth import TRUTH_FILE, Truth, from_json, read_truth
 from unhang.errors import InputError
 
-__all__ = ["REAL", "capture_all", "real_cases", "score_captures", "score_real"]
-
 REAL = Path(__file__).parents[2] / "tests" / "data" / "nccl"
 """Dumps by the real ProcessGroupNCCL: a folder per build of torch, an archive per case."""
 

@@ -26,8 +26,6 @@ from unhang.errors import NoEvidenceError
 from unhang.ingest import load
 from unhang.report import Decision
 
-__all__ = ["Replayed", "is_right", "replay", "wanted_actions"]
-
 _CODE: Final = ("UH102", "UH2", "UH301", "UH303", "UH304")
 """Beginnings of the codes of faults that are in the program: it has to be changed."""
 

@@ -19,8 +19,6 @@ from lab.score.verdict import Mark, Verdict, judge
 from lab.simulate.corpus import CaseSpec, make
 from lab.truth import Truth
 
-__all__ = ["Result", "Score", "look_with", "score_cases", "tally"]
-
 
 @dataclass(frozen=True, slots=True)
 class Result:

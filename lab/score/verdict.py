@@ -12,8 +12,6 @@ from pathlib import PurePath
 
 from lab.truth import Cause, Point, Truth
 
-__all__ = ["CONFIDENCES", "Blame", "Mark", "Verdict", "disagreements", "judge"]
-
 CONFIDENCES = ("high", "medium", "low")
 
 

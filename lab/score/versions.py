@@ -7,8 +7,6 @@ from collections.abc import Sequence
 
 from lab.score.running import Result, tally
 
-__all__ = ["by_version"]
-
 _HEAD = """## Real part by version of torch
 
 Written by `python -m lab score --part real --tools unhang --versions docs/accuracy.md`. The same

@@ -26,8 +26,6 @@ from lab.simulate.paused import paused_collector
 from lab.truth import Truth
 from unhang.errors import UsageError
 
-__all__ = ["PARTS", "CaseSpec", "MadeCase", "cases", "make", "spec_named"]
-
 PARTS = ("tuned", "held-out")
 _CASES_PER_CLASS: Final = {"tuned": 9, "held-out": 6}
 _SIZES = (4, 8, 8, 16, 16, 32, 64)

@@ -32,8 +32,6 @@ from lab.model.job import (
 )
 from unhang.rehearse.matching.agreement import MemberMeeting, PairChannel
 
-__all__ = ["Outcome", "Record", "run"]
-
 _ENQUEUE_S = 12e-6
 _TRANSFER_S = 180e-6
 

@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 from lab.simulate.engine import Outcome, Record
 from lab.truth import Point
 
-__all__ = ["Oracle", "Wait"]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Wait:

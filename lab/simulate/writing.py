@@ -18,8 +18,6 @@ from lab.simulate.paused import paused_collector
 from lab.truth import TRUTH_FILE, to_json
 from unhang.errors import OutputError, UsageError
 
-__all__ = ["DUMPS", "Simulated", "simulate"]
-
 DUMPS = "dumps"
 _ACTIVE_ONLY_ABOVE = 16_384
 

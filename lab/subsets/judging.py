@@ -25,8 +25,6 @@ from unhang.ingest import load
 from unhang.report import Report
 from unhang.wording import rank_phrase
 
-__all__ = ["HEADING", "SETS", "Row", "as_markdown", "rows_of", "said_of", "sets"]
-
 SETS: Final = Path(__file__).parents[2] / "tests" / "data" / "nvrx"
 HEADING: Final = "## Real sets, and what is left of them"
 _TRUTH = "fault_injection.log"

@@ -4,8 +4,6 @@ import sys
 
 from unhang.isolated import isolate
 
-__all__ = ["main"]
-
 
 def main() -> int:
     """Run the command line in a process of ours; returns the exit code."""

@@ -18,8 +18,6 @@ from unhang.case import Calls, IntArray
 from unhang.model import OpName
 from unhang.spans import distinct
 
-__all__ = ["Batches", "find_batches", "is_closing"]
-
 Bools = npt.NDArray[np.bool_]
 
 _CLOSING_SUFFIX = "coalesced"

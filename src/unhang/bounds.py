@@ -10,8 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["MAX_RANKS", "MOST_OPEN_TAGS", "Budget", "is_rank", "largest_world", "members_budget"]
-
 MAX_RANKS: Final = 1 << 21
 """No job has more ranks: what is as high is the number of something else."""
 

@@ -10,8 +10,6 @@ import hashlib
 from pathlib import Path
 from typing import Final
 
-__all__ = ["LIBRARIES", "fingerprint", "fits"]
-
 _PACKAGE: Final = Path(__file__).parent
 
 LIBRARIES: Final = {

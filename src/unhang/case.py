@@ -35,19 +35,6 @@ if TYPE_CHECKING:
     from unhang.ras import RasStatus
     from unhang.report import SavedReport
 
-__all__ = [
-    "CALL_DTYPES",
-    "IN_MEMORY",
-    "STATUS_DTYPES",
-    "Calls",
-    "Case",
-    "Dump",
-    "GroupStatus",
-    "More",
-    "Stacks",
-    "Window",
-]
-
 IntArray = npt.NDArray[np.integer]
 
 CALL_DTYPES: dict[str, type[np.generic]] = {

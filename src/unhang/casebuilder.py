@@ -18,8 +18,6 @@ from unhang.model import Frame, Group, LogEvent, Note, OpName, ProcessSample, Si
 if TYPE_CHECKING:
     from unhang.logs.keeping import LogScan
 
-__all__ = ["CallRow", "CaseBuilder", "case_of_logs"]
-
 T = TypeVar("T")
 
 

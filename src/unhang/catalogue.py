@@ -13,8 +13,6 @@ from typing import Final
 
 from unhang.kinds import KINDS, Kind
 
-__all__ = ["DOCS", "all_kinds", "kind_of", "url_of"]
-
 DOCS: Final = "https://github.com/unhang/unhang/blob/main/docs"
 """Where the pages of the kinds are read, unless UNHANG_DOCS names another place."""
 

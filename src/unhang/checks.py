@@ -12,8 +12,6 @@ from typing import Final, Literal, TypeAlias
 
 from unhang.kinds import Family, Kind, Trait
 
-__all__ = ["CHECKS", "HARD_XIDS", "Check", "Part"]
-
 HARD_XIDS: Final = frozenset({48, 62, 63, 64, 74, 79, 92, 94, 95, 119, 120, 140})
 """Xid numbers that mean hardware (NVIDIA's table): the others may be a program's fault."""
 

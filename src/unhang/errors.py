@@ -15,16 +15,6 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-__all__ = [
-    "InputError",
-    "MissingExtraError",
-    "NoEvidenceError",
-    "OutputError",
-    "ToolError",
-    "UnhangError",
-    "UsageError",
-]
-
 
 class UnhangError(Exception):
     """Base of all errors that a user may see.

@@ -10,8 +10,6 @@ import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-__all__ = ["DRIVER", "FAULTS", "KnownFault", "faults_of", "library_of"]
-
 DRIVER: Final = "NVIDIA driver"
 _PACKAGES: Final = {
     "nvidia-nccl-cu12": "NCCL",

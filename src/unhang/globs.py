@@ -13,8 +13,6 @@ from typing import Any
 from unhang.errors import InputError
 from unhang.wording import printable
 
-__all__ = ["expanded"]
-
 
 def expanded(name: str, hint: str, key: Callable[[str], Any] | None = None) -> list[str]:
     """The paths behind a name; a file that is called like a glob is that file.

@@ -24,8 +24,6 @@ from unhang.regular import open_regular
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-__all__ = ["first_pairs", "fit", "fitting", "overlaid", "value_in", "value_of", "whole_items"]
-
 T = TypeVar("T")
 _LONG, _LONG_BYTES = re.compile(r"\d{19,}"), re.compile(rb"\d{19,}")
 """Only where one of these is too large does each integer cost a call of ours: moments in

@@ -16,8 +16,6 @@ folders of PYTHONPATH, the user's site); they come last and hide nothing.
 import os
 import sys
 
-__all__ = ["STANDARD_FIRST", "isolate", "own_paths", "python_command"]
-
 _PACKAGES = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 STANDARD_FIRST = (

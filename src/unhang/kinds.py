@@ -17,8 +17,6 @@ from enum import Enum, Flag, auto
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
-__all__ = ["ABSENT", "FAMILIES", "KINDS", "Family", "Kind", "Remedy", "Role", "Trait"]
-
 Role: TypeAlias = Literal["cause", "consequence", "observation"]
 Family: TypeAlias = Literal[
     "absent",

@@ -14,33 +14,6 @@ from typing import Any, Literal, TypeAlias
 
 from unhang.activity.looks import ProcessLook
 
-__all__ = [
-    "DEFAULT_GROUP",
-    "UNKNOWN_RANK",
-    "AskedNode",
-    "Call",
-    "DumpStatus",
-    "Fact",
-    "Frame",
-    "Group",
-    "LastCall",
-    "LogEvent",
-    "LogRole",
-    "MemoryKill",
-    "Note",
-    "NoteLevel",
-    "OpName",
-    "ProcessSample",
-    "ProcessState",
-    "Shape",
-    "Shortage",
-    "Signature",
-    "SlowRank",
-    "State",
-    "ThreadStack",
-    "short_name",
-]
-
 _HASH = re.compile(r"([0-9a-f]{20,64})(_\d+)?")
 _SHOWN_DIGITS = 6
 

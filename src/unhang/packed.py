@@ -16,8 +16,6 @@ from unhang.errors import MissingExtraError
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["Packed", "open_gzip", "open_zstd"]
-
 _BUFFER = 128 << 10
 _BROKEN = "the packed data are broken"
 _PIECE = 512

@@ -19,8 +19,6 @@ from datetime import timedelta
 from types import FrameType
 from typing import IO, Any
 
-__all__ = ["breakpoint_on_rank"]
-
 _visits: dict[tuple[str, int], int] = {}
 POLL_S = 2.0
 TOKEN_S = 2.0

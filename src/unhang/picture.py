@@ -11,11 +11,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-__all__ = [
-    "Bar", "Branch", "Cell", "Heat", "Knot", "Lane", "Link", "Picture", "Rate", "Replay", "Slot",
-    "Team",
-]  # fmt: skip
-
 CellState: TypeAlias = Literal["finished", "open", "failed", "missing", "unknown", "pending"]
 """Of a call; "pending" is one that has not finished, and is not the one in which its rank waits."""
 

@@ -14,8 +14,6 @@ from typing import TextIO
 
 from unhang.rankenv import rank_env
 
-__all__ = ["print_atomic"]
-
 
 def rank_here() -> str:
     """This process's rank by torch.distributed if it is up, else by its environment, else "?"."""

@@ -15,21 +15,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
-__all__ = [
-    "LAUNCHERS",
-    "VARIABLES",
-    "RankEnv",
-    "attempt_of",
-    "cluster_of",
-    "job_of",
-    "neighbours_of",
-    "node_of",
-    "number_of",
-    "precedence_of",
-    "rank_env",
-    "scheduled_job",
-]
-
 MAX_RANK: Final = 1 << 24
 _DIGITS: Final = 9
 

@@ -13,14 +13,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-__all__ = [
-    "MOST_BYTES",
-    "Communicator",
-    "GpuProcess",
-    "RasStatus",
-    "parse",
-]
-
 MOST_BYTES = 64 << 20
 """Of one answer that are read."""
 

@@ -13,8 +13,6 @@ from collections.abc import Collection, Iterable
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["DEFAULT_ADDRESS", "ask", "ask_about"]
-
 DEFAULT_ADDRESS = "localhost:28028"
 """Where NCCL listens unless NCCL_RAS_ADDR says otherwise."""
 

@@ -31,8 +31,6 @@ from unhang.telltale import (
 )
 from unhang.wording import count_of
 
-__all__ = ["DROPPED", "SECRET", "Redactor", "is_address"]
-
 T = TypeVar("T")
 
 SECRET: Final = "<secret>"  # noqa: S105 - what stands where a secret was

@@ -16,8 +16,6 @@ from typing import BinaryIO, Final
 
 from unhang.model import Note
 
-__all__ = ["leading_out", "links_out", "not_followed", "open_regular", "reason"]
-
 _FLAGS: Final = os.O_RDONLY | sum(
     getattr(os, name, 0) for name in ("O_NONBLOCK", "O_CLOEXEC", "O_NOCTTY", "O_BINARY")
 )

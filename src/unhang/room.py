@@ -15,22 +15,6 @@ from typing import NamedTuple
 
 from unhang.model import MemoryKill, Shortage
 
-__all__ = [
-    "MemoryGroups",
-    "Room",
-    "RoomReading",
-    "awake_of",
-    "killed_beside",
-    "killed_in",
-    "memory_groups_of",
-    "pairs_of",
-    "pids_of",
-    "pressure_of",
-    "reading_of",
-    "room_of",
-    "short_of",
-]  # fmt: skip
-
 PROC = Path("/proc")
 _UNLIMITED = 1 << 60
 _MOST_TEXT = 1 << 16

@@ -12,8 +12,6 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["distinct", "highest", "lowest", "union", "without"]
-
 Numbers = npt.NDArray[Any]
 
 

@@ -17,8 +17,6 @@ from typing import Final
 from unhang.regular import open_regular
 from unhang.telltale import REMOVED, is_secret_name, without_secrets
 
-__all__ = ["describe_node", "harmless_environment", "revision_of"]
-
 _PREFIXES = (
     "CUDA_", "GLOO_", "GOMP_", "HIP_", "HSA_", "JOB_ID", "KMP_", "LD_LIBRARY_PATH", "LD_PRELOAD",
     "LOCAL_", "LSB_", "MASTER_", "MKL_", "MPI", "NCCL_", "NUMEXPR_", "NVIDIA_", "OMP_",

@@ -31,8 +31,6 @@ from unhang.model import (
     ThreadStack,
 )
 
-__all__ = ["FakeJob", "frames_of", "sample_of", "worked"]
-
 _START_NS = 1_700_000_000_000_000_000
 _MS = 1_000_000
 _LIBRARY = Frame(

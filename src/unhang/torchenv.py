@@ -12,16 +12,6 @@ import re
 from collections.abc import Mapping, MutableMapping
 from typing import Final, NamedTuple
 
-__all__ = [
-    "OLDER_NAMES",
-    "SETTINGS",
-    "RecorderSetting",
-    "can_go",
-    "release_of",
-    "settle",
-    "warned_of",
-]
-
 OLDER_NAMES: Final = "UNHANG_OLDER_NAMES"
 """Where `unhang run` says which older names it has set: those alone may be taken back."""
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["begun_ns", "turn_ns"]
-
 _LEAST_GAPS = 3
 _LAST_CALLS = 32
 

@@ -13,20 +13,6 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from unhang.errors import UsageError
 
-__all__ = [
-    "all_of",
-    "all_ranks",
-    "count_of",
-    "fold_ranks",
-    "intervals",
-    "parse_ranks",
-    "printable",
-    "ranges_of",
-    "rank_phrase",
-    "readable",
-    "shell_word",
-]
-
 MAX_RANK = 10_000_000
 """No job has more ranks; a larger number in a rank list is a slip that would fill the memory."""
 

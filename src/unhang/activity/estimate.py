@@ -14,8 +14,6 @@ from typing import Literal, NamedTuple, TypeAlias
 from unhang.activity import thresholds as limit
 from unhang.activity.series import Rates, Series
 
-__all__ = ["Activity", "Doing", "Sign", "estimate"]
-
 Sure: TypeAlias = Literal["high", "medium", "low"]
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["ProcessLook"]
-
 
 class ProcessLook(NamedTuple):
     """What the kernel had counted of a process at one moment.

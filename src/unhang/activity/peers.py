@@ -18,8 +18,6 @@ from typing import Final, NamedTuple
 
 from unhang.telltale import harmless_command
 
-__all__ = ["Peer", "peer_of"]
-
 PROC: Final = Path("/proc")
 
 _DIRECT: Final = {

@@ -15,8 +15,6 @@ from typing import NamedTuple
 from unhang.activity.looks import ProcessLook
 from unhang.activity.thresholds import LEAST_LOOKS, SETTLED_LOOKS, WINDOW_LOOKS
 
-__all__ = ["Rates", "Series"]
-
 
 class Rates(NamedTuple):
     """What happened between the first and the last of some looks.

@@ -9,12 +9,6 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = [
-    "APART_S", "COMPUTING_CORES", "FEW_LINES", "FLOWING_BYTES", "HELPED_CORES", "LEAST_LOOKS",
-    "MOVING_BYTES", "OFTEN", "RARE_TURN_S", "SETTLED_LOOKS", "STARTING_LOOKS",
-    "TASK_CORES", "TRICKLING_BYTES", "TURN_CORES", "TURN_S", "WINDOW_LOOKS",
-]  # fmt: skip
-
 APART_S: Final = 1.0
 """Looks are a second apart, and so were those of the recorded series."""
 

@@ -26,9 +26,6 @@ from unhang.analysis.sources.ras import RasSays
 from unhang.analysis.sources.shortages import Starved
 from unhang.case import Case
 
-__all__ = ["CaseFacts", "Missed"]
-
-
 Missed: TypeAlias = Mapping[int, frozenset[int]]
 """Ranks that are missed, each with those that wait for it (global)."""
 

@@ -23,8 +23,6 @@ from unhang.checks import HARD_XIDS
 from unhang.kinds import Remedy, Trait
 from unhang.report import Action, Confidence, Decision, Reason, Status, Subject
 
-__all__ = ["decide", "without_evidence"]
-
 _MOST: Final = 8
 _IDLE: Final = frozenset({Doubt.LEADS, Doubt.SERVES})
 """That who is waited for may have nothing to do."""

@@ -17,15 +17,6 @@ from unhang.analysis.claims import Claim
 from unhang.analysis.rules.reason import Among, Because, Explanation, Reason
 from unhang.kinds import Trait
 
-__all__ = [
-    "EXPLAINS",
-    "edges_of",
-    "explained_by",
-    "following",
-    "without_empty",
-]
-
-
 _ALL: Final = (
     "victims", "moving", "subjects", "group", "seq", "op", "calls", "waits", "sites",
 )  # fmt: skip

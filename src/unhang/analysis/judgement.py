@@ -23,15 +23,6 @@ from unhang.kinds import Trait
 from unhang.model import Frame, Note
 from unhang.report import Confidence, Finding, Incident, Job, RankStatus, Report, Status
 
-__all__ = [
-    "Backdrop",
-    "judge",
-    "most_telling_first",
-    "settle",
-    "status_of",
-    "summary_of",
-]
-
 MAX_CLAIMS: Final = 64
 
 _LEVELS: Final[tuple[Confidence, ...]] = ("high", "medium", "low")

@@ -17,8 +17,6 @@ from unhang.analysis.explaining import edges_of, explained_by, following, withou
 from unhang.kinds import Trait
 from unhang.report import Site
 
-__all__ = ["INSTEAD", "Instead", "linked", "told_instead", "with_first"]
-
 
 class Instead(Struct, frozen=True):
     """One claim says of the same trouble more than another, which is then left out.

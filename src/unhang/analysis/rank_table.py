@@ -19,8 +19,6 @@ from unhang.analysis.sources.stacks import RankLook
 from unhang.model import AskedState, State
 from unhang.report import Finding, RankState, RankStatus
 
-__all__ = ["rank_table"]
-
 _NO_CALL = "no call in flight"
 _WITHOUT_CALL: dict[bool, tuple[RankState, str]] = {
     True: ("idle", _NO_CALL),

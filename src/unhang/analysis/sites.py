@@ -18,8 +18,6 @@ from unhang.model import Frame
 from unhang.report import Site
 from unhang.stacks.ownership import shown_frame, without_recorder
 
-__all__ = ["StackBook"]
-
 _MOST = 8
 """Sites of one role in a finding; the rest is left out."""
 

@@ -30,8 +30,6 @@ from unhang.model import DEFAULT_GROUP, DumpStatus, Frame, Group, State
 from unhang.report import CallSide, GroupRef, Site, Wait
 from unhang.wording import rank_phrase
 
-__all__ = ["Situation"]
-
 _MAX_LINKS = 8
 _MAX_SIDES = 8
 

@@ -64,9 +64,6 @@ from unhang.report import Incident, Job, Report, Status
 from unhang.spans import distinct
 from unhang.wording import rank_phrase
 
-__all__ = ["diagnose"]
-
-
 _MOST_WHOLE = 1 << 14
 """Ranks whose calls are all looked at, where there are windows only."""
 

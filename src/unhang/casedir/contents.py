@@ -20,8 +20,6 @@ from unhang.model import AskedNode, AskedState, SlowRank
 from unhang.regular import open_regular
 from unhang.telltale import REMOVED
 
-__all__ = ["MANIFEST", "AskedPart", "Contents", "asked_nodes", "contents_of", "read_contents"]
-
 MANIFEST: Final = "manifest.json"
 _HEAD: Final = 1 << 20
 _MOST_BYTES: Final = 4 << 20

@@ -17,8 +17,6 @@ from unhang.casedir.contents import MANIFEST, Contents, contents_of
 from unhang.casedir.reports import FOLDER
 from unhang.incoming import fitting, value_in
 
-__all__ = ["case_of", "good_before"]
-
 _MOST_CASES: Final = 64
 """Cases that are looked at: the newest."""
 _MOST_REPORTS: Final = 16

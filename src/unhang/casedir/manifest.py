@@ -35,22 +35,6 @@ from unhang.incoming import fitting, overlaid, value_in
 from unhang.record.contact.runtime_dir import private_dir, private_opener, safe_name
 from unhang.wording import intervals
 
-__all__ = [
-    "CASES",
-    "Ending",
-    "LateRun",
-    "NodePart",
-    "RankPart",
-    "agreed_world",
-    "create_case",
-    "merge_manifest",
-    "not_found",
-    "save_file",
-    "write_ending",
-    "write_late",
-    "write_part",
-]
-
 SCHEMA: Final = "unhang.case/1"
 CASES: Final = "unhang-cases"
 FOLDERS: Final = ("dumps", "stacks", "logs", "env", "parts")

@@ -13,8 +13,6 @@ from pathlib import Path
 
 from unhang.record.contact.runtime_dir import private_opener
 
-__all__ = ["undone_if_empty", "write_new"]
-
 
 def write_new(path: Path, text: str) -> None:
     """Write a file that is not there yet, through to the disk.

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Place", "place_in"]
-
 
 @dataclass(frozen=True, slots=True)
 class Place:

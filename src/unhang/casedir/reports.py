@@ -19,8 +19,6 @@ from unhang.errors import OutputError, UsageError
 from unhang.record.contact.runtime_dir import private_dir
 from unhang.wording import printable
 
-__all__ = ["FOLDER", "check_place", "is_case", "keep_private", "name_told", "save_report"]
-
 FOLDER: Final = "reports"
 _STAMP: Final = "%Y%m%dT%H%M%SZ"
 _NAME: Final = re.compile(r"(?P<command>[a-z]{2,20})-(?P<time>\d{8}T\d{6}Z)(?:-\d{1,5})?\.json")

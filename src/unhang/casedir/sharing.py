@@ -23,26 +23,6 @@ from unhang.record.contact.runtime_dir import private_dir, safe_name
 from unhang.regular import open_regular
 from unhang.wording import printable
 
-__all__ = [
-    "MOST_CASES",
-    "Announcement",
-    "Reservation",
-    "announce",
-    "can_join",
-    "cannot_write",
-    "claim",
-    "ending_path",
-    "heard_of",
-    "is_being_ended",
-    "is_reserved",
-    "numbered",
-    "part_path",
-    "release",
-    "reserve",
-    "tell_of_end",
-    "without_part",
-]
-
 MOST_CASES: Final = 10_000
 _CLAIM = ".claim.json"
 _ANNOUNCED = ".incident.json"

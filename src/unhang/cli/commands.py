@@ -13,9 +13,6 @@ from functools import partial
 from importlib import import_module
 from typing import Any, Final, NamedTuple, NoReturn, Protocol, cast
 
-__all__ = ["Command", "CommandEntry", "Parser", "add_command"]
-
-
 _UNKNOWN: Final = "unrecognized arguments: "
 """How argparse says so."""
 

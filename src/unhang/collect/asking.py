@@ -19,16 +19,6 @@ from unhang.collect.recorders import backends_in, handlers, holds_calls, is_hook
 from unhang.record.contact.client import AskError, RefusedError, ask_worker, request_dump
 from unhang.record.contact.marks import Mark
 
-__all__ = [
-    "MAX_DUMP_BYTES",
-    "DumpRequest",
-    "RankDumps",
-    "ask_recorder",
-    "ask_torch",
-    "changed",
-    "default_paths",
-]
-
 MAX_DUMP_BYTES = 1 << 30
 _PIPE_S = 6.0
 

@@ -30,8 +30,6 @@ from unhang.collect.parcel import ParcelError, safe_node, unpack
 from unhang.collect.ship import make_program
 from unhang.incoming import fitting, overlaid, value_of
 
-__all__ = ["GatherPlan", "Gathered", "NodeJob", "gather", "in_batches", "match_senders"]
-
 _MAX_TEXT = 500
 _MAX_RANKS = 4_096
 _MAX_NOTES = 100

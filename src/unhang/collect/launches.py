@@ -24,8 +24,6 @@ from typing import IO
 from unhang.collect.launchers import Launch, Launcher, Program
 from unhang.collect.parcel import Incoming, ParcelError, Spool, read_line, safe_node
 
-__all__ = ["Delivery", "run_launch", "run_launches"]
-
 _LONGEST_LINE = 16 << 10
 _KEPT_ERRORS = 8 << 10
 _GRACE_S = 3.0

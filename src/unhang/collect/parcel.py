@@ -28,16 +28,6 @@ from typing import IO
 
 from unhang.record.contact.runtime_dir import private_dir, private_opener
 
-__all__ = [
-    "Incoming",
-    "ParcelError",
-    "Spool",
-    "read_line",
-    "safe_node",
-    "unpack",
-    "write_parcel",
-]
-
 _CHUNK = 600  # 800 characters: `srun --label` cuts lines at 1,024 bytes
 _LINE = re.compile(r"@unhang ([\w-]{1,64}) (\S{1,255}) (\d{1,9}|end) (\S{1,8000})(?: (\S{1,64}))?")
 _PATH = re.compile(r"(?:dumps|stacks|logs|env|ras)(?:/[\w@%+=:,.-]{1,200}){1,4}|part\.json")

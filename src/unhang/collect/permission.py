@@ -13,8 +13,6 @@ from typing import NamedTuple
 
 from unhang.collect.processes import Process
 
-__all__ = ["Refusal", "refusal"]
-
 _CAP_SYS_PTRACE = 19
 _YAMA = Path("/proc/sys/kernel/yama/ptrace_scope")
 _NOBODY = 3

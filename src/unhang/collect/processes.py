@@ -20,8 +20,6 @@ from unhang.model import ProcessState
 from unhang.rankenv import VARIABLES
 from unhang.telltale import harmless_command
 
-__all__ = ["Process", "ProcessTable", "read_process", "read_processes", "wakes_in_s"]
-
 PROC = Path("/proc")
 MAX_ENVIRON = 1 << 20
 MAX_COMMAND = 4_096

@@ -20,17 +20,6 @@ from unhang.rankenv import LAUNCHERS, precedence_of, rank_env
 from unhang.record.contact.marks import Mark, alive, read_marks, roots
 from unhang.stacks.roles import is_core, is_engine, is_worker, ranks_of_titles
 
-__all__ = [
-    "TITLE",
-    "Target",
-    "below",
-    "find_ranks",
-    "is_launcher",
-    "marks_of",
-    "of_one_job",
-    "python_processes",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Target:

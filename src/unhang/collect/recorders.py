@@ -12,8 +12,6 @@ import json
 import re
 from collections.abc import Iterable
 
-__all__ = ["HOOKED", "backends_in", "handlers", "holds_calls", "is_dump", "is_hooked"]
-
 HOOKED = ("nccl2", "nccl-lazy")
 """The backends of torch's own that a hook records; "nccl" is the first of them in 2.15."""
 _OWN = {"gloo": "fr_trace_json", "nccl": "dump_nccl_trace_json"}

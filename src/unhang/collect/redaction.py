@@ -25,8 +25,6 @@ from unhang.ingest.pickles.unpickle import BadPickle, unpickle
 from unhang.record.contact.runtime_dir import private_dir, private_opener
 from unhang.redact import Redactor
 
-__all__ = ["Redacted", "redact_case"]
-
 MAX_FILE_BYTES = 1 << 30
 _NOT_EVIDENCE = frozenset({"collect.json"})  # how it was collected: hosts, keys, paths
 _PROTOCOL = 2  # torch's own

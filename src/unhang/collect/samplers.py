@@ -26,8 +26,6 @@ from unhang.collect.processes import Process
 from unhang.model import ProcessSample
 from unhang.stacks.formats import gdb, pyspy, pystacks
 
-__all__ = ["SampleTry", "Sampler", "find_program", "run_sampler", "samplers_for"]
-
 _MAX_OUTPUT = 64 << 20
 _DENIED = re.compile(r"permission denied|not permitted|EPERM", re.IGNORECASE)
 _GONE = re.compile(

@@ -22,8 +22,6 @@ from unhang.model import UNKNOWN_RANK, Note, ProcessSample, Shortage
 from unhang.room import killed_beside, reading_of, short_of
 from unhang.stacks.roles import role_of_stack
 
-__all__ = ["Looks", "sample_once", "sample_processes"]
-
 LOOK_TIMEOUT_S = 10.0
 _MOST_ASKED = 8
 _INSTALL = "Install a sampler: pip install 'unhang[stacks]' (py-spy, pystack)."

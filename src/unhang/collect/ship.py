@@ -25,8 +25,6 @@ from unhang.collect.launchers import Program
 from unhang.collect.samplers import find_program
 from unhang.isolated import STANDARD_FIRST
 
-__all__ = ["COLLECTOR", "MODULES", "Shipment", "collector_zip", "make_program"]
-
 MODULES = (
     "__init__.py", "_version.py", "activity/__init__.py", "activity/looks.py", "activity/peers.py",
     "bounds.py",

@@ -23,8 +23,6 @@ from unhang.incoming import fitting
 from unhang.report import Before, Blamed, Excerpt, Finding, Identity, Report, Site, to_json
 from unhang.stacks.ownership import same_file
 
-__all__ = ["with_surroundings"]
-
 _MOST_LINES, _MOST_LINE = 7, 200
 
 

@@ -19,8 +19,6 @@ from unhang.report import RankStatus, Unlike, UnlikeSide
 from unhang.telltale import REMOVED
 from unhang.wording import printable
 
-__all__ = ["changed_between", "differences_of", "files_of", "read_json"]
-
 _MOST_FILES: Final = 64
 _MOST_NODES: Final = 4_096
 _MOST_BYTES: Final = 4 << 20

@@ -22,8 +22,6 @@ from unhang.context.storms import budget
 from unhang.context.tallies import Tally, history_of
 from unhang.incoming import fit, value_of
 
-__all__ = ["Answer", "FleetStore", "Kept"]
-
 _BUSY_S: Final = 30.0
 """So long a writer waits for another one: each is done within a write to the disk."""
 _MOST_OF_JOB: Final = 256

@@ -17,8 +17,6 @@ from unhang.casedir.reports import is_case
 from unhang.errors import InputError
 from unhang.incoming import fit
 
-__all__ = ["Past", "cases_in", "facts_of", "incidents_of", "is_same_root", "is_same_run"]
-
 _NS = 1_000_000_000
 _SAME_S: Final = 600.0
 """Looks at one hang come within minutes; used where nothing tells how long the job had run."""

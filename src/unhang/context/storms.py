@@ -15,8 +15,6 @@ from unhang.context.recalled import Past
 from unhang.report import Decision
 from unhang.wording import count_of
 
-__all__ = ["BUDGET_VARIABLE", "DEFAULT_BUDGET", "budget", "stopped"]
-
 BUDGET_VARIABLE: Final = "UNHANG_RESTART_BUDGET"
 DEFAULT_BUDGET: Final = 3
 """torchrun's `--max-restarts` is often 3: by then a machine has tried what it can."""

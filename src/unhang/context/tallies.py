@@ -17,8 +17,6 @@ from typing import Final
 from unhang.context.recalled import Past, incidents_of
 from unhang.wording import count_of
 
-__all__ = ["CHANCE", "History", "Tally", "history_of"]
-
 _MOST = 20
 CHANCE: Final = (
     "By chance: how likely it is that some host is blamed this often if all hosts are alike. "

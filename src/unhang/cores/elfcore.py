@@ -18,8 +18,6 @@ from unhang.rankenv import VARIABLES, rank_env
 from unhang.regular import open_regular
 from unhang.telltale import without_secrets
 
-__all__ = ["CoreFacts", "is_core", "read_facts"]
-
 _AT_EXECFN = 31  # include/uapi/linux/auxvec.h: address of the program's file name
 _ENVIRONMENT_BYTES = 256 << 10
 

@@ -19,8 +19,6 @@ from unhang.stacks.meaning import main_thread, meaning_of
 from unhang.stacks.ownership import user_frame
 from unhang.wording import rank_phrase
 
-__all__ = ["judge_cores", "sample_of"]
-
 CORE_CRASH: Final = Kind(
     "UH796",
     "core-crash",

@@ -18,8 +18,6 @@ from unhang.errors import InputError
 from unhang.model import Note, ProcessSample
 from unhang.stacks.reading import parse_stacks
 
-__all__ = ["CoreReading", "find_cores", "read_core"]
-
 TIMEOUT_S = 120.0
 MAX_FILES = 4_096
 

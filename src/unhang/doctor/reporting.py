@@ -16,8 +16,6 @@ from unhang.model import Note
 from unhang.report import Checked, Finding, Job, Report, Role, Status
 from unhang.wording import count_of
 
-__all__ = ["to_report"]
-
 MAX_NAMED = 4
 MAX_LISTED = 3
 _ORDER = {"fail": 0, "warn": 1, "info": 2}

@@ -30,20 +30,6 @@ from unhang.doctor.comm.teams import Crew, places_on
 from unhang.report import Subject
 from unhang.wording import fold_ranks
 
-__all__ = [
-    "Facts",
-    "NetPlan",
-    "absent",
-    "ask_facts",
-    "comm_between",
-    "default_backend",
-    "kernels_ports",
-    "run_env",
-    "run_gpu",
-    "run_net",
-    "silent",
-]
-
 _RANGE = "/proc/sys/net/ipv4/ip_local_port_range"
 _USUAL_RANGE = range(32768, 61000)
 START_S = 20.0

@@ -21,8 +21,6 @@ from unhang.report import Report, Site
 from unhang.stacks.ownership import is_library
 from unhang.wording import printable
 
-__all__ = ["Proposal", "base_of", "difference", "patches_for", "proposed"]
-
 _MOST_TRIES: Final = 4
 """Rehearsals of patched scripts: each takes as long as the first one."""
 _NONE: Final = "no pattern with a mechanical change fits its lines"

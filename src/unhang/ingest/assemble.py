@@ -37,8 +37,6 @@ _FEW = 16
 
 _SECOND_NS = 10**9
 
-__all__ = ["assemble"]
-
 
 def assemble(
     files: Sequence[DumpFile],

@@ -27,17 +27,6 @@ if TYPE_CHECKING:
     from unhang.ingest.columns.dumpfiles import DumpFile
     from unhang.logs.files import LogSource
 
-__all__ = [
-    "Beside",
-    "Extras",
-    "attempt_of",
-    "expected_ranks",
-    "of_attempt",
-    "ranks_looked_at",
-    "read_beside",
-    "read_manifests",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Beside:

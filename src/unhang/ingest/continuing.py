@@ -17,8 +17,6 @@ from unhang.ingest.columns.dictionaries import Dictionaries
 from unhang.ingest.columns.dumpfiles import DumpFile
 from unhang.ingest.columns.memberships import NOBODY
 
-__all__ = ["continue_each_other"]
-
 Group: TypeAlias = tuple[int, int]
 """Number of a name and description, and of a list of members."""
 

@@ -16,8 +16,6 @@ from unhang.bounds import is_rank
 from unhang.case import IN_MEMORY
 from unhang.errors import UsageError
 
-__all__ = ["Evidence", "HandedDump", "NamedBytes", "split_handed"]
-
 HandedDump: TypeAlias = "bytes | bytearray | memoryview | Mapping[Any, Any]"
 Evidence: TypeAlias = "str | os.PathLike[str] | HandedDump"
 

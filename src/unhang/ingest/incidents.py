@@ -23,8 +23,6 @@ from unhang.ingest.groups.ranks import possible_ranks
 from unhang.model import DumpStatus, Note
 from unhang.wording import count_of, rank_phrase
 
-__all__ = ["DumpSet", "choose", "drop_duplicates", "empty_copies", "one_incident"]
-
 _NS = 1_000_000_000
 _DEFAULT_TIMEOUT_S = 1800
 _LONGEST_TIMEOUT_S = 24 * 3600

@@ -11,8 +11,6 @@ from typing import NamedTuple
 
 from unhang.incoming import first_pairs, whole_items
 
-__all__ = ["BadJson", "Parsed", "parse"]
-
 _decode = json.JSONDecoder().raw_decode
 
 

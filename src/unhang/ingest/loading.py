@@ -42,8 +42,6 @@ from unhang.ingest.reading import Progress, Reader
 from unhang.model import Note
 from unhang.wording import count_of
 
-__all__ = ["Elsewhere", "load"]
-
 Elsewhere: TypeAlias = Callable[[Progress | None], tuple[Inputs, list[NamedBytes]]]
 """Says what was found in another place, and gives the parts that it came down to."""
 

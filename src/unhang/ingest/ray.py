@@ -31,8 +31,6 @@ from unhang.model import Note
 from unhang.report import Report
 from unhang.wording import count_of
 
-__all__ = ["RayEngine", "ray_engine"]
-
 SHARE_BYTES, SHARE_FILES = 128 << 20, 4096
 """What one task reads."""
 

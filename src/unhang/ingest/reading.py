@@ -30,8 +30,6 @@ from unhang.wording import count_of
 if TYPE_CHECKING:
     from unhang.ingest.parts.reading import PartReader
 
-__all__ = ["Progress", "Reader"]
-
 Progress = Callable[[int, int], None]
 """Called with the bytes read so far and the bytes in all."""
 

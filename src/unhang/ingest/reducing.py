@@ -17,8 +17,6 @@ from unhang.ingest.discover.sources import Source, find_inputs
 from unhang.ingest.parts.writing import make_part
 from unhang.ingest.reading import Progress, Reader
 
-__all__ = ["Reduced", "reduce", "reduce_share"]
-
 
 @dataclass(frozen=True, slots=True)
 class Reduced:

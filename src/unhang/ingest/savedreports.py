@@ -26,8 +26,6 @@ from unhang.regular import open_regular, reason
 from unhang.report import SCHEMA, Confidence, Finding, Role, SavedReport, Status, Subject
 from unhang.wording import count_of, printable
 
-__all__ = ["read_reports"]
-
 MAX_BYTES: Final = 16 << 20
 MAX_REPORTS: Final = 64
 MAX_FINDINGS: Final = 256

@@ -18,8 +18,6 @@ from unhang.ingest.discover.sources import Source, find_inputs, show_path
 from unhang.ingest.discover.storage import copied, is_stored, listed
 from unhang.ingest.reducing import reduce_share
 
-__all__ = ["FILE", "NodeListing", "SeenFile", "listing_of", "look", "reduced_share"]
-
 FILE = "file://"
 """Begins the address of a file that every node sees under this path."""
 

@@ -11,8 +11,6 @@ except ImportError:
 
 from unhang.record.arm import arm, dump, phase, step
 
-__all__ = ["ForLightning"]
-
 
 class ForLightning(Callback):  # type: ignore[misc]  # Lightning is not there to be checked
     """Arms each rank; tells its step, and when it evaluates or saves; dumps at an exception."""

@@ -18,8 +18,6 @@ import pytest
 
 from unhang.isolated import python_command
 
-__all__ = ["RehearsedTest"]
-
 _INSIDE: Final = "UNHANG_REHEARSED_TEST"
 """Set for the ranks of a test that is being rehearsed."""
 _MARK: Final = "rehearse"

@@ -11,8 +11,6 @@ from transformers import TrainerCallback
 
 from unhang.record.arm import arm, phase, step
 
-__all__ = ["ForTrainer"]
-
 
 class ForTrainer(TrainerCallback):  # type: ignore[misc]  # transformers is not there to be checked
     """Arms each rank; tells its step, and when it evaluates or saves."""

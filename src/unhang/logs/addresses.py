@@ -26,8 +26,6 @@ from unhang.logs.rules.known import (
 )
 from unhang.model import LogEvent
 
-__all__ = ["UNREACHED_BY", "VIRTUAL", "joined", "virtual_addresses"]
-
 UNREACHED_BY = "unreached_by"
 """Field of who took an address: where the line of another host stands that could not reach it."""
 

@@ -20,8 +20,6 @@ from unhang.logs.lines.signs import ENOUGH, StepLine, goes_on, step_lines
 from unhang.logs.rules.known import SERVING_STALLED
 from unhang.logs.telling import Teller, first_of
 
-__all__ = ["LogEnd"]
-
 WINDOW = 1 << 20
 """Bytes at the end of a log in which steps are looked for that take a failure back."""
 MANY_STEPS = 10

@@ -12,8 +12,6 @@ from dataclasses import dataclass, field, replace
 from unhang.bounds import MAX_RANKS
 from unhang.model import UNKNOWN_RANK, LogEvent
 
-__all__ = ["AMONG", "Communicators", "Process"]
-
 AMONG = "among"
 """Field of an event whose rank is a number in a communicator: how many ranks this has."""
 

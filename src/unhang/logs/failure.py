@@ -16,8 +16,6 @@ from unhang.logs.rules import rule_of
 from unhang.logs.rules.known import CHILD_FAILED, KILLED, TIMED_OUT, WORKER_DIED
 from unhang.model import LogEvent
 
-__all__ = ["CLOCK_SLACK_NS", "FailureGroup", "fold", "is_a_helpers", "ordered_failures", "settled"]
-
 CLOCK_SLACK_NS = 2 * 10**9
 """Stamps of different hosts closer than this are not put in order."""
 

@@ -21,8 +21,6 @@ from unhang.model import UNKNOWN_RANK, Note
 from unhang.packed import Packed, open_gzip, open_zstd
 from unhang.regular import links_out, not_followed, open_regular
 
-__all__ = ["LogSource", "chunks", "find_logs", "links_noted", "named_logs", "open_log", "source_of"]
-
 CHUNK = 4 << 20
 MAX_LOGS = 100_000
 _SUFFIXES = (".log", ".out", ".err", ".txt", ".gz", ".zst")

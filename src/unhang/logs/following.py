@@ -13,8 +13,6 @@ from unhang.logs.lines.anchors import wanted_by
 from unhang.model import Frame
 from unhang.stacks.ownership import is_recorders, under
 
-__all__ = ["follows"]
-
 _OF_COMMUNICATION = re.compile(
     r"^(RuntimeError|DistBackendError|DistNetworkError|DistStoreError|DistError"
     r"|ConnectionError|ConnectionResetError|BrokenPipeError|TimeoutError|SystemError)\b"

@@ -15,21 +15,6 @@ from unhang.logs.rules import LogRule, rule_of
 from unhang.logs.rules.known import UNEXPLAINED_ERROR, UNHANDLED_EXCEPTION
 from unhang.model import Fact, LogEvent, Note
 
-__all__ = [
-    "ANY_ERROR",
-    "ANY_EXCEPTION",
-    "IN_THREAD",
-    "MAX_RANKS",
-    "REPORTS",
-    "WAITED_FOR",
-    "WENT_ON",
-    "EventBook",
-    "LogScan",
-    "Seen",
-    "claims_nothing",
-    "normalise",
-]
-
 MAX_EVENTS = 200_000
 MAX_FACTS = 100_000
 MAX_RANKS = 1 << 16

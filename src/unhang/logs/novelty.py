@@ -25,8 +25,6 @@ from unhang.model import LogEvent, Note
 from unhang.regular import reason
 from unhang.telltale import without_secrets
 
-__all__ = ["GoodRun", "add_new", "new_lines", "read_good_run", "shape"]
-
 NEW_LINE: Final = Kind(
     "UH7050",
     "new-since-good-run",

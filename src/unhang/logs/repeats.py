@@ -23,8 +23,6 @@ from unhang.logs.lines.wrappers import LAST_ERROR, wrapped_in
 from unhang.logs.rules import RULES, LogRule
 from unhang.model import LogEvent, LogRole
 
-__all__ = ["KnownLine", "Repeat", "Repeats", "repeat_of"]
-
 MOST = 8_192
 LONGEST = 2_048
 

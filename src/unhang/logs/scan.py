@@ -33,8 +33,6 @@ from unhang.logs.telling import LOOK_BACK, Teller, first_of
 from unhang.model import LogEvent, Note, NoteLevel
 from unhang.regular import reason
 
-__all__ = ["FileScanner", "is_text", "scan_logs", "scan_texts"]
-
 LOOKED_AT = 4_096
 """Bytes that distinguish text from what is none."""
 OPEN_LIMIT = 5_000

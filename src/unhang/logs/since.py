@@ -17,8 +17,6 @@ from unhang.model import LogEvent, Note
 from unhang.regular import leading_out
 from unhang.wording import printable
 
-__all__ = ["add_new_since"]
-
 
 def add_new_since(scan: LogScan, sources: Sequence[LogSource], case: Path) -> None:
     """Compare the logs of a case with an earlier one of the same job that ended well, if any.

@@ -19,8 +19,6 @@ from unhang.logs.lines.prefixes import Line, parse_line
 from unhang.model import UNKNOWN_RANK, Note
 from unhang.regular import reason
 
-__all__ = ["FoldedLine", "fold_lines", "lines_of", "rank_of", "split_by_rank"]
-
 MAX_DISTINCT = 200_000
 MAX_FILES = 4_096
 UNKNOWN_NAME = "unknown.log"

@@ -41,8 +41,6 @@ from unhang.model import UNKNOWN_RANK, Frame, LogEvent, LogRole
 from unhang.stacks.ownership import shown_frame, under
 from unhang.telltale import without_secrets
 
-__all__ = ["LOOK_BACK", "Spot", "Teller", "first_of"]
-
 MAX_TEXT = 600
 MAX_WHOLE_TEXT = 2_400
 """Length of a message that tells both sides of a difference."""

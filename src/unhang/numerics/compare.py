@@ -18,8 +18,6 @@ from unhang.numerics.recording import Output, Recording
 from unhang.report import Finding, Report, Status, Subject
 from unhang.wording import count_of, printable
 
-__all__ = ["Difference", "Tolerance", "compare", "measure"]
-
 NUMBERS_DIFFER: Final = Kind(
     "UH870",
     "numbers-differ",

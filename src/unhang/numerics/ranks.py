@@ -12,8 +12,6 @@ from unhang.model import Note
 from unhang.report import Finding, Job, RankStatus, Report, Subject
 from unhang.wording import fold_ranks, printable
 
-__all__ = ["compare_across_ranks", "judge_hashes"]
-
 RANKS_NUMBERS_DIFFER: Final = Kind(
     "UH872",
     "ranks-numbers-differ",

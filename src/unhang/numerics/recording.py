@@ -10,8 +10,6 @@ from typing import Any
 
 from unhang.errors import UsageError
 
-__all__ = ["Output", "Recording", "Setting", "record"]
-
 MAX_OUTPUTS = 100_000
 MAX_BYTES = 4 << 30
 

@@ -18,8 +18,6 @@ from unhang.regular import leading_out, open_regular, reason
 from unhang.stacks.reading import is_stacks
 from unhang.wording import count_of
 
-__all__ = ["MOST_BYTES", "texts_of_folder"]
-
 MOST_BYTES = 64 << 20
 """Of all texts together; logs of any size have a command of their own."""
 _DEPTH = 6

@@ -15,8 +15,6 @@ from typing import NamedTuple
 from unhang.pasted.unwrapping import unwrapped
 from unhang.stacks.formats.gdb import is_broken
 
-__all__ = ["LOG", "RAS", "STACKS", "TextPart", "cleaned", "parts_of"]
-
 LOG, RAS, STACKS = "log", "RAS", "stacks"
 
 _FENCE = re.compile(r"^[ \t]*(?:```+|~~~+)[\w.+ -]{0,20}$")

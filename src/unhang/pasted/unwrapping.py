@@ -10,8 +10,6 @@ import re
 from collections.abc import Sequence
 from itertools import groupby
 
-__all__ = ["unwrapped"]
-
 _NARROWEST = 60
 """Columns: hardly a terminal is narrower, and short lines are often equally long."""
 _FULL = 3

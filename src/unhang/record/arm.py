@@ -36,8 +36,6 @@ from unhang.record.headroom import few_descriptors, little_memory
 from unhang.record.passing import pass_lines_on
 from unhang.torchenv import settle
 
-__all__ = ["arm", "armed", "dump", "dump_bytes", "idle", "on_import", "on_rpc", "phase", "step"]
-
 C10D: Final = "torch.distributed.distributed_c10d"
 RPC: Final = "torch.distributed.rpc"
 EXIT_WAIT_S: Final = 5.0

@@ -29,8 +29,6 @@ from unhang.record.dumps import torchfr
 from unhang.record.dumps.taking import END, take
 from unhang.telltale import without_secrets
 
-__all__ = ["CrashWatch"]
-
 MAX_TEXT = 4000
 _ENDINGS: Final[dict[str, Callable[..., Any]]] = {}
 """What ends a process, as it was before it was wrapped."""

@@ -11,8 +11,6 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-__all__ = ["Named", "Numbers", "pid_namespace", "start_ticks", "stat_words"]
-
 _PROC: Final = Path("/proc")
 
 

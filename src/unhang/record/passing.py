@@ -10,8 +10,6 @@ from __future__ import annotations
 import io
 import sys
 
-__all__ = ["pass_lines_on"]
-
 
 def pass_lines_on(role: str) -> None:
     """Let a launcher write each line when it has it, also where there is no terminal."""

@@ -23,8 +23,6 @@ from unhang.record.contact.meeting import Meeting
 from unhang.record.settings import Settings, read_settings
 from unhang.telltale import without_secrets
 
-__all__ = ["ArmedProcess", "Failures", "GroupFact", "process", "reset"]
-
 
 class Failures:
     """What went wrong inside the recorder: kept and reported, never raised into the job."""

@@ -11,8 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["DEFAULT_BUFFER_SIZE", "Settings", "read_settings"]
-
 DEFAULT_BUFFER_SIZE: Final = 2000
 MAX_BUFFER_SIZE: Final = 1_000_000
 FULL_MODES: Final = ("auto", "always", "never")

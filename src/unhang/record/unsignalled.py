@@ -11,8 +11,6 @@ import contextlib
 import signal
 from collections.abc import Iterator
 
-__all__ = ["unsignalled"]
-
 _OF_THE_THREAD_ITSELF = {
     signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT, signal.SIGTRAP,
     signal.SIGSYS,

@@ -12,8 +12,6 @@ from typing import Final
 
 from unhang.errors import UsageError
 
-__all__ = ["MOST_FOLDED", "MOST_RANKS", "RehearsedJob", "job_of"]
-
 MOST_RANKS: Final = 64
 """Every rank is a process with torch in it, of some 25 MB. Of more, some stand for all."""
 MOST_FOLDED: Final = 16_384

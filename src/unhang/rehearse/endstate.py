@@ -24,8 +24,6 @@ from unhang.rehearse.matching.referee import Referee, RehearsalEnd
 from unhang.stacks.formats.saved import dump_samples
 from unhang.stacks.ownership import is_library
 
-__all__ = ["write_case"]
-
 _RING: Final = 20_000
 """Calls of a rank that a dump holds; a run of more is longer than a person reads."""
 _RUN: Final = "rehearsal"

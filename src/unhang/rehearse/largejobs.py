@@ -15,8 +15,6 @@ from unhang.errors import InputError
 from unhang.rehearse.commandline import MOST_RANKS, RehearsedJob
 from unhang.wording import count_of
 
-__all__ = ["folded", "with_needed"]
-
 
 def folded(job: RehearsedJob) -> RehearsedJob:
     """The job with the ranks that run, where it has too many for all to run."""

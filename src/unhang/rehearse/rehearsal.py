@@ -34,8 +34,6 @@ from unhang.rehearse.server import rehearse
 from unhang.rehearse.verdict.proof import judged
 from unhang.report import Report
 
-__all__ = ["SCHEDULE_NOTES", "RehearsalWishes", "rehearsed"]
-
 RANKS: Final = 4
 """Where nothing says how many: two rows and two columns of a mesh."""
 _EVERY_S: Final = 5.0

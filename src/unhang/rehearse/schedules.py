@@ -23,8 +23,6 @@ from unhang.rehearse.matching.referee import Referee
 from unhang.stacks.ownership import user_frame
 from unhang.wording import count_of, printable, rank_phrase
 
-__all__ = ["KeptSchedule", "changes_since", "keep_schedule", "read_schedule", "schedule_of"]
-
 _SCHEMA: Final = "unhang.schedule/1"
 _MOST: Final = 3
 """Calls that a sentence names."""

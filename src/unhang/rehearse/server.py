@@ -20,8 +20,6 @@ from unhang.rehearse.commandline import RehearsedJob
 from unhang.rehearse.matching.referee import Referee, RehearsalEnd
 from unhang.rehearse.matching.talking import Foreign, decoded, encoded
 
-__all__ = ["rehearse"]
-
 _NURSERY: Final = Path(__file__).parent / "inside" / "nursery.py"
 _LOOK_S: Final = 0.5
 _QUIET_S: Final = 3.0

@@ -16,8 +16,6 @@ from unhang.reports.json import sayable_json
 from unhang.reports.look import Look
 from unhang.wording import fold_ranks
 
-__all__ = ["LIMIT", "SCHEMA", "brief_value", "render"]
-
 SCHEMA: Final = "unhang.brief/1"
 LIMIT: Final = 2048
 """Bytes of the document at most, its line end included."""

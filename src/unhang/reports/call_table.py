@@ -21,8 +21,6 @@ from unhang.reports.content.root_sides import roots_apart
 from unhang.spans import distinct
 from unhang.wording import printable
 
-__all__ = ["Block", "Pick", "SeqRow", "call_records", "collect_blocks", "pick_rows", "stack_lines"]
-
 ABSENT, OUTSIDE, UNFINISHED = "-", "", "*"
 MAX_SHAPES = 2
 

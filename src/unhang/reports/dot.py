@@ -11,8 +11,6 @@ from unhang.reports.content.phrases import short_path
 from unhang.reports.look import Look
 from unhang.wording import printable
 
-__all__ = ["render"]
-
 _FILL = {"culprit": "#f4a3a3", "silent": "#f4d3d3", "unreadable": "#f4d3d3", "waiting": "#fbe3a5"}
 
 

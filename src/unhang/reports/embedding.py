@@ -18,8 +18,6 @@ from unhang.reports.content.axes import axis_of
 from unhang.reports.json import sayable_json
 from unhang.wording import fold_ranks, rank_phrase
 
-__all__ = ["embedded", "facts_of", "shows_lateness"]
-
 _ALL = 1 << 30
 LEAST_LATE_MS = 50
 """The darkest shade stands for so much at least (`HEAT.least` of the script): less is pale."""

@@ -29,8 +29,6 @@ from unhang.reports.embedding import embedded, facts_of, shows_lateness
 from unhang.reports.look import Look
 from unhang.wording import printable
 
-__all__ = ["asset", "hash_of", "render", "text_of"]
-
 _MOST_LINES = 12
 _LONG_WORD = re.compile(r"(?<!\S)(?!https?://)\S{81,}")
 _LINK = re.compile(r"</?a\b[^>]*>")

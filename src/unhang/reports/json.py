@@ -13,8 +13,6 @@ from unhang.case import Case
 from unhang.report import Report, to_json
 from unhang.reports.look import Look
 
-__all__ = ["render", "sayable_json"]
-
 _FLAT = ("ranks", "notes", "stacks")
 """Long lists of the report with items that fit a line."""
 

@@ -15,8 +15,6 @@ from unhang.report import Report
 from unhang.reports.json import sayable_json
 from unhang.reports.look import Look
 
-__all__ = ["render"]
-
 _LISTS = {"findings": "finding", "ranks": "rank", "notes": "note", "next": "step"}
 
 

@@ -14,8 +14,6 @@ from unhang.report import Report
 from unhang.reports.content.story import Chapter, Section, Story, tell
 from unhang.reports.look import Look
 
-__all__ = ["escape", "render"]
-
 _MARKS = re.compile(r"[\\`*\[\]<>|~&$]|(?<!\w)_|_(?!\w)")
 _LINKS = re.compile(r"[#@](?=\w)|\bhttps?(?=://)|\bwww(?=\.)")
 _LEADING = re.compile(r"^(?:[-+#]|\d+(?=[.)]))")

@@ -13,8 +13,6 @@ from rich.console import Console, RenderableType
 
 from unhang.reports.look import Look
 
-__all__ = ["paint", "to_ascii"]
-
 T = TypeVar("T")
 
 _PLAIN = str.maketrans({"…": "...", "│": "|"})

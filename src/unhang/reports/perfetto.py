@@ -20,8 +20,6 @@ from unhang.reports.json import sayable_json
 from unhang.reports.look import Look
 from unhang.wording import printable
 
-__all__ = ["render"]
-
 _US = 1000.0
 _INSTANT_US = 1
 _LATE_MS = 1.0

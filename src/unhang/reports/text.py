@@ -19,8 +19,6 @@ from unhang.reports.content.story import Chapter, Section, Story, tell
 from unhang.reports.look import Look
 from unhang.reports.paint import paint, to_ascii
 
-__all__ = ["render"]
-
 _STATUS_STYLES = {
     "problem": "bold red",
     "slow": "bold yellow",

@@ -18,8 +18,6 @@ from unhang.rehearse.matching.referee import Referee, RehearsalEnd
 from unhang.report import Report
 from unhang.reproduce.schedule import Move, Programs
 
-__all__ = ["Judgement", "judgement_of", "judgement_of_played"]
-
 _FAMILIES: Final = frozenset({"absent", "disagreement", "deadlock"})
 """What calls alone can show."""
 

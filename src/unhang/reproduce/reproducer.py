@@ -16,8 +16,6 @@ from unhang.reproduce.schedule import Programs, held_up, programs_of
 from unhang.reproduce.scripting import ranks_of_job, script_of
 from unhang.reproduce.shrinking import shrunk
 
-__all__ = ["Reproducer", "reproducer_of", "text_of"]
-
 _HINT: Final = "unhang diagnose shows what it is; a hang outside of calls has no reproducer."
 
 

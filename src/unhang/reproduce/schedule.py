@@ -21,8 +21,6 @@ from unhang.case import Case
 from unhang.model import Call, Frame, Group, Shape
 from unhang.stacks.ownership import user_frame
 
-__all__ = ["Move", "Programs", "Unit", "held_up", "programs_of", "units_of", "with_ranks"]
-
 Unit: TypeAlias = tuple[int, ...]
 """What goes or stays together: a collective of a group, or a send and its receive."""
 

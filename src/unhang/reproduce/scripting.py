@@ -19,8 +19,6 @@ from unhang.record.contact.latest import DTYPE_NAMES
 from unhang.reproduce.schedule import Move, Programs
 from unhang.wording import printable
 
-__all__ = ["ranks_of_job", "script_of"]
-
 _TORCHS: Final = {theirs: name for name, theirs in DTYPE_NAMES.items()}
 _LONGEST: Final = 12
 """Calls of a loop's body: what a person still sees as one turn."""

@@ -11,8 +11,6 @@ from typing import Final, TypeAlias
 
 from unhang.reproduce.schedule import Programs, Unit, units_of, with_ranks
 
-__all__ = ["shrunk"]
-
 Holds: TypeAlias = Callable[[Programs], bool]
 
 _MOST_TRIES: Final = 400

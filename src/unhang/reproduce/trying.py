@@ -26,8 +26,6 @@ from unhang.rehearse.rehearsal import RehearsalWishes, rehearsed
 from unhang.report import Report
 from unhang.reproduce.playing import Judgement, judgement_of
 
-__all__ = ["MOST_TRIED", "Trial", "has_torch", "tried"]
-
 MOST_TRIED: Final = 16
 """Ranks of a run here: each is a process with torch in it, of some 200 MB."""
 _LIMIT_S: Final = 180.0

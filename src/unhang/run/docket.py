@@ -23,8 +23,6 @@ from unhang.run.others import ALL_S
 from unhang.run.watching.roster import Roster
 from unhang.run.words import look_options
 
-__all__ = ["Docket"]
-
 MOST_INCIDENTS = 16
 """More than this many cases of one run would tell nothing new."""
 

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from unhang.run.incident.verdict import Verdict
     from unhang.run.meeting.invitation import Invitation
 
-__all__ = ["Guard", "Orders"]
-
 SHORT_S = 0.3
 """Commands that end sooner are not watched; importing torch alone takes longer."""
 

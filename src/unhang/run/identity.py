@@ -14,8 +14,6 @@ from unhang.rankenv import scheduled_job
 from unhang.record.contact.runtime_dir import safe_name
 from unhang.run.meeting.invitation import option_of
 
-__all__ = ["job_id", "run_id", "spans_nodes"]
-
 
 def job_id(env: Mapping[str, str], command: Sequence[str], told: str = "") -> str:
     """The job's id: what the user says, what scheduler or launcher say, or one of our own."""

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from unhang.run.incident.verdict import Verdict
     from unhang.run.watching.now import JobNow
 
-__all__ = ["Meter", "family", "live_metrics"]
-
 _EVERY_S = 10.0
 _LOOK_S = 0.5
 """A verdict is written so soon after it has come."""

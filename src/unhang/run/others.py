@@ -20,8 +20,6 @@ from unhang.run.watching.roster import Roster
 from unhang.run.watching.watch import ProgressLook
 from unhang.wording import printable
 
-__all__ = ["Others"]
-
 ALL_S = 10.0
 """So long other nodes have to look once more before a job is ended, as stacks have to come."""
 

@@ -37,8 +37,6 @@ from unhang.run.watching.watch import (
 from unhang.run.words import end_words, slow_words, unarmed_words, work_words
 from unhang.wording import printable, rank_phrase
 
-__all__ = ["Patrol"]
-
 INTERVAL_S = (0.25, 5.0)
 INTERRUPTED_S = 120.0
 """For so long after a signal to end, ranks that end are obeying it."""

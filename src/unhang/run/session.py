@@ -23,9 +23,6 @@ from unhang.run.guard import Guard, Orders
 from unhang.run.identity import job_id, run_id
 from unhang.run.meeting.invitation import TOKEN, Invitation, invitation_of
 
-__all__ = ["NoFolderError", "Wishes", "run_session"]
-
-
 _KILLED = 128 + signal.SIGKILL
 
 

@@ -11,8 +11,6 @@ from unhang.run.guard import Guard
 from unhang.run.watching.jobtree import JobTree
 from unhang.run.watching.roster import Roster
 
-__all__ = ["BEGINNING_INTERVAL_S", "Sleeper", "any_lives"]
-
 IDLE_INTERVAL_S = 0.5
 BEGINNING_S, BEGINNING_INTERVAL_S = 10.0, 0.1
 

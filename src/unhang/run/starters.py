@@ -16,8 +16,6 @@ from unhang.run.watching.moving import Movement
 from unhang.run.watching.roster import Gone, Roster
 from unhang.run.words import elsewhere_words
 
-__all__ = ["TERMINATED", "RanklessCommand", "ended_all"]
-
 LAUNCHER_LOOKS = 6
 """So many looks in a row must see a launcher stand still: one that imports torch computes."""
 

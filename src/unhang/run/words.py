@@ -15,15 +15,6 @@ from unhang.record.contact.heartbeat import Heartbeat
 from unhang.run.watching.roster import Gone, WatchedRank
 from unhang.wording import printable, rank_phrase
 
-__all__ = [
-    "elsewhere_words",
-    "end_words",
-    "look_options",
-    "slow_words",
-    "unarmed_words",
-    "work_words",
-]
-
 
 def slow_words(slow: SlowRank) -> str:
     """A slow rank in words."""

@@ -58,8 +58,6 @@ from unhang.serve.pages import (
 from unhang.serve.past import Verdicts, changed_ns, past_at
 from unhang.serve.pasting import TOO_LONG, judged, text_of
 
-__all__ = ["make_app"]
-
 _SQL_S = 10.0
 _MOST_ROWS = 1000
 _MOST_BODY = 100_000

@@ -10,8 +10,6 @@ from urllib.parse import urlencode
 from unhang.context.recalled import Past
 from unhang.wording import fold_ranks
 
-__all__ = ["PAGE", "SORTED_BY", "CaseQuery", "culprits_of"]
-
 PAGE = 200
 """Rows of one page: more are no easier to read, and a browser takes longer to draw them."""
 _MOST_WORD = 200

@@ -10,8 +10,6 @@ from unhang.reports.html import text_of
 from unhang.serve.pages import framed, table_of
 from unhang.wording import printable
 
-__all__ = ["console_page", "csv_of"]
-
 _EXAMPLE = "SELECT op, count(*) AS calls FROM calls GROUP BY op ORDER BY calls DESC"
 _EXAMPLES = (
     "SELECT rank, max(seq) AS last FROM calls GROUP BY rank ORDER BY last, rank",

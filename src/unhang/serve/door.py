@@ -14,8 +14,6 @@ from http.cookies import CookieError, SimpleCookie
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-__all__ = ["COOKIE", "Door"]
-
 COOKIE: Final = "unhang_token"
 _LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 _READING: Final = frozenset({"GET", "HEAD"})

@@ -19,8 +19,6 @@ from unhang.context.recalled import Past
 from unhang.run.watching.now import GroupNow, JobNow, RankNow
 from unhang.wording import count_of, printable, rank_phrase
 
-__all__ = ["Screen", "Trends", "frame_of"]
-
 _BARS = " ▁▂▃▄▅▆▇█"
 _ASCII_BARS = " .:-=+*#@"
 _TREND = 8

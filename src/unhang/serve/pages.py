@@ -20,23 +20,6 @@ from unhang.wording import count_of, fold_ranks, printable
 if TYPE_CHECKING:
     from unhang.context.recalled import Past
 
-__all__ = [
-    "comparison_page",
-    "framed",
-    "history_page",
-    "list_page",
-    "live_page",
-    "live_policy",
-    "metrics",
-    "paste_page",
-    "policy",
-    "refusal_page",
-    "saved_page",
-    "streamed",
-    "table_of",
-    "with_ways",
-]
-
 _PAGE = """<!DOCTYPE html>
 <html lang="en">
 <head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">

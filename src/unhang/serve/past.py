@@ -22,8 +22,6 @@ from unhang.reports.json import sayable_json
 if TYPE_CHECKING:
     from unhang.run.watching.now import JobNow
 
-__all__ = ["Verdicts", "changed_ns", "facts_of_report", "past_at", "past_of", "tried"]
-
 _MOST_REPORT = 64 << 20
 _NS = 1_000_000_000
 

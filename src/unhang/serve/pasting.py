@@ -12,8 +12,6 @@ from urllib.parse import parse_qs
 from unhang.isolated import python_command
 from unhang.wording import printable
 
-__all__ = ["MOST_BYTES", "TOO_LONG", "judged", "text_of"]
-
 MOST_BYTES = 4 << 20
 """Of one paste: an issue with all its stacks is smaller; logs of any size go to `unhang logs`."""
 TOO_LONG = f"The text is longer than {MOST_BYTES >> 20} MiB: give it to unhang paste as a file."

@@ -19,8 +19,6 @@ from unhang.context.fleet import FleetStore, Kept
 from unhang.report import to_json
 from unhang.reports.json import sayable_json
 
-__all__ = ["STORE", "fleet_routes"]
-
 STORE: Final = "fleet.sqlite3"
 _MOST_REPORT: Final = 16 << 20
 _PAGE: Final = 200

@@ -14,8 +14,6 @@ from typing import Final, NamedTuple
 
 from unhang.model import ProcessSample, ThreadStack
 
-__all__ = ["Alike"]
-
 OF_THE_FILE: Final = -2
 """In a sample, while no file has given its own: the rank that the file's name tells."""
 _NUMBERS = re.compile(r"(\n(?:Process|Thread) )(\d{1,9}|0x[0-9a-f]{16})\b")

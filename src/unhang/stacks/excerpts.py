@@ -21,8 +21,6 @@ from unhang.regular import open_regular
 from unhang.stacks.ownership import user_frame
 from unhang.telltale import without_secrets
 
-__all__ = ["AROUND", "SCHEMA", "excerpts_of"]
-
 SCHEMA: Final = "unhang.source/1"
 AROUND: Final = 3
 _MOST_PLACES: Final = 64

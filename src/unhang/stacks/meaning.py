@@ -24,16 +24,6 @@ from unhang.stacks.ownership import (
 from unhang.stacks.rules import CHANNELS, EVALUATIONS, FALLBACKS, IDLE, RULES, FrameRule
 from unhang.wording import printable
 
-__all__ = [
-    "Meaning",
-    "awaited_thread",
-    "is_served",
-    "main_thread",
-    "meaning_of",
-    "meaning_of_frames",
-    "thread_matters",
-]
-
 _OUTER = ("checkpoint", "data-loader")  # user code below these is still theirs
 _LEAVES = {"_shutdown": "threading.py"}
 _JOINS = {"join": "threading.py", **_LEAVES}

@@ -13,8 +13,6 @@ from pathlib import PurePath
 
 from unhang.model import UNKNOWN_RANK
 
-__all__ = ["host_in_name", "numbered_ranks", "rank_in_name"]
-
 _RANK = re.compile(r"(?<![a-z])rank[ _.=-]?(\d{1,9})(?!\d)", re.IGNORECASE)
 _NODE = re.compile(r"^(?:trace|stacks?|pyspy|py-spy)-(?P<host>[A-Za-z][\w.-]*)\.(?:out|txt|log)$")
 """What `srun --output=trace-%N.out` makes: one file a node, whatever ranks it has."""

@@ -12,8 +12,6 @@ from typing import TypeVar
 
 from unhang.model import Frame
 
-__all__ = ["each_once"]
-
 T = TypeVar("T")
 Frames = tuple[Frame, ...]
 _MOST = 4_096

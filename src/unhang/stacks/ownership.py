@@ -14,20 +14,6 @@ from functools import lru_cache
 from unhang.model import Frame
 from unhang.stacks.once import each_once
 
-__all__ = [
-    "bare_name",
-    "installed_at",
-    "is_library",
-    "is_native",
-    "is_recorders",
-    "same_file",
-    "shown_frame",
-    "starts_a_thread",
-    "under",
-    "user_frame",
-    "without_recorder",
-]
-
 _INSTALLED = re.compile(
     r"(?:^|/)(?:(?:site|dist)-packages|lib(?:64|32)?/python\d[\d.]*t?(?:/lib-dynload)?|"
     r"python\d[\d.]*\.zip)(?:/|$)"

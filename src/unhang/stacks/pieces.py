@@ -16,8 +16,6 @@ from typing import NamedTuple
 
 from unhang.model import UNKNOWN_RANK
 
-__all__ = ["Piece", "split"]
-
 
 class Piece(NamedTuple):
     """The part of a text that belongs to one rank or host, as far as the text says it."""

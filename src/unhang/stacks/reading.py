@@ -24,8 +24,6 @@ from unhang.stacks.roles import ranks_of_titles, role_of_stack
 from unhang.telltale import without_secrets
 from unhang.wording import count_of
 
-__all__ = ["Reading", "is_stacks", "parse_stacks", "read_stacks"]
-
 MAX_FILE_BYTES = 256 << 20
 MAX_FILES = 300_000
 MAX_DEPTH = 6

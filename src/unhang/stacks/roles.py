@@ -12,15 +12,6 @@ from collections.abc import Mapping
 from unhang.model import UNKNOWN_RANK, ProcessSample
 from unhang.stacks.ownership import same_file
 
-__all__ = [
-    "is_core",
-    "is_engine",
-    "is_worker",
-    "place_in_title",
-    "ranks_of_titles",
-    "role_of_stack",
-]
-
 _SIGNS: tuple[tuple[str, str, str], ...] = (
     # function, end of the file's path, role
     ("_worker_loop", "torch/utils/data/_utils/worker.py", "data-loader"),

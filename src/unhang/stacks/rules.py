@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-__all__ = ["CHANNELS", "EVALUATIONS", "FALLBACKS", "KINDS", "RULES", "FrameRule"]
-
 KINDS: Final[dict[str, str]] = {
     "collective": "waits in a collective or a send or receive for its peers",
     "init": "sets up a process group, or waits at the rendezvous or the store",

@@ -33,8 +33,6 @@ from unhang.tables.query import (
 )
 from unhang.tables.wire import HEAD, MOST_BYTES, OPENED, decoded
 
-__all__ = ["asking"]
-
 _LATE_S: Final = 5.0
 """For the engine's own clock to strike first, which ends a query with the better sentence."""
 _PIECE: Final = 64 << 10

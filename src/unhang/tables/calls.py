@@ -15,16 +15,6 @@ from unhang.case import Case
 from unhang.tables.columns import number_column, text_column
 from unhang.tables.schema import BY_NAME, Column
 
-__all__ = [
-    "CHUNK_ROWS",
-    "CallColumns",
-    "Coded",
-    "alike_columns",
-    "call_columns",
-    "call_texts",
-    "same_columns",
-]
-
 Numbers: TypeAlias = npt.NDArray[Any]
 
 

@@ -18,8 +18,6 @@ from unhang.case import Case
 from unhang.model import State
 from unhang.tables.calls import CallColumns, Coded
 
-__all__ = ["collective_columns", "collective_ids"]
-
 Numbers = npt.NDArray[Any]
 
 _DENSE = 4

@@ -22,8 +22,6 @@ from unhang.report import RankStatus, Report
 from unhang.stacks.ownership import is_library
 from unhang.tables.schema import BY_NAME, SCHEMA
 
-__all__ = ["Columns", "StackTable", "number_column", "small_tables", "text_column"]
-
 Columns: TypeAlias = Mapping[str, npt.NDArray[Any]]
 
 _INT64 = np.iinfo(np.int64)

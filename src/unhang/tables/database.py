@@ -40,16 +40,6 @@ from unhang.wording import printable
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-__all__ = [
-    "connect",
-    "create_views",
-    "engine",
-    "engine_soon",
-    "write_database",
-    "write_parquet",
-    "written",
-]
-
 Judged: TypeAlias = Report | Callable[[], Report] | None
 """A verdict, what waits for one, or none."""
 

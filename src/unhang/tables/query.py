@@ -24,20 +24,6 @@ from unhang.wording import printable
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-__all__ = [
-    "OPEN_S",
-    "QUERY_S",
-    "QueryResult",
-    "ask",
-    "is_parquet_dir",
-    "lock",
-    "memory_limit",
-    "open_database",
-    "open_parquet",
-    "too_long",
-    "too_much",
-]
-
 QUERY_S: Final = 60.0
 """How long a query may work, unless the user says otherwise."""
 

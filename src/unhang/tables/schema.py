@@ -11,8 +11,6 @@ from collections.abc import Iterator
 from importlib.resources import files
 from typing import NamedTuple
 
-__all__ = ["BY_NAME", "SCHEMA", "TABLES", "VIEWS", "Column", "Table", "read_schema"]
-
 SCHEMA = "unhang.tables/1"
 
 _TABLE = re.compile(r"(table|view) (\w+): (.+)")

@@ -11,8 +11,6 @@ from typing import Any, Final
 
 import msgspec
 
-__all__ = ["HEAD", "MOST_BYTES", "OPENED", "decoded", "framed"]
-
 HEAD: Final = struct.Struct("<I")
 MOST_BYTES: Final = 256 << 20
 """Of a message, which is one row."""

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["LONG", "PROVIDERS", "SHAPES"]
-
 PROVIDERS: Final = (
     # What providers publish of how their tokens begin, and what follows. Prefixes are literal.
     ("AKIA ASIA ABIA ACCA", r"[0-9A-Z]{16}(?::[A-Za-z0-9/+]{30,})?"),  # AWS

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["PROGRAMS"]
-
 _FOLLOWED: Final = {
     "mysql mysqldump mysqladmin mysqlimport mysqlcheck mysqlsh mariadb mariadb-dump": "-p",
     "sshpass docker podman buildah nerdctl helm oras crane twine az kubectl 7z cqlsh": "-p",

@@ -9,17 +9,6 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = [
-    "ASSIGNED",
-    "BLOCKS",
-    "HINTS",
-    "NAME",
-    "NAMED",
-    "NUMBER",
-    "STRONG_NAME",
-    "WORDS",
-]
-
 _KEYS: Final = (
     r"(?:api|access|private|auth|signing|session|account|shared|storage|encryption|license|master|"
     r"secret|client|service|subscription|function|webhook|routing|integration|instrumentation|"

@@ -14,8 +14,6 @@ from unhang.errors import InputError
 from unhang.model import Frame, LastCall, Note
 from unhang.regular import open_regular, reason
 
-__all__ = ["CallEvent", "ProcessTrace", "last_calls", "read_traces"]
-
 MAX_BYTES = 256 << 20
 _NAME = re.compile(r"calls-(\d+|x)-(\d+)\.[01]$")
 _LINE = re.compile(r"^(\d+) (\d+) ([+-])(\d+) (.+):(\d+) (\S+)$")

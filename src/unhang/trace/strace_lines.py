@@ -11,8 +11,6 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-__all__ = ["StraceReader", "SyscallTrace"]
-
 MAX_THREADS = 100_000
 MAX_TARGETS = 10_000
 _LONGEST = 4_096

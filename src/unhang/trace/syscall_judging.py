@@ -14,8 +14,6 @@ from unhang.report import Confidence, Finding, Report, Subject
 from unhang.trace.syscalls import UNSTAMPED, Observed, SyscallTrace
 from unhang.wording import count_of, printable
 
-__all__ = ["judge_syscalls"]
-
 _LOOK_AT_ITS_STACK: Final = "unhang stacks --pid shows which line of the program that is."
 
 WAITS_IN_SYSCALL: Final = Kind(

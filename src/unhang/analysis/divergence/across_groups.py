@@ -22,8 +22,6 @@ from unhang.analysis.divergence.align import CallSequence, Edit, continued, edit
 from unhang.analysis.divergence.in_group import Divergence
 from unhang.analysis.divergence.programs import RankProgram, RankPrograms
 
-__all__ = ["divergence_from_role"]
-
 _MAX_PEERS = 8
 _MAX_LOOKED_AT = 256
 _GONE_ON = {"missing": 3, "extra": 2}

@@ -16,8 +16,6 @@ from msgspec import Struct
 
 from unhang.analysis.state.columns import Ints
 
-__all__ = ["BOUND", "CallSequence", "Edit", "continued", "edits"]
-
 BOUND = 2048
 """Calls of each sequence that are aligned after the first difference."""
 

@@ -18,8 +18,6 @@ from unhang.analysis.divergence.rhythm import Break, is_left_out, keys_of, own_r
 from unhang.analysis.matching.segments import ends_of, whole_ranks
 from unhang.analysis.state.columns import Bools, Ints
 
-__all__ = ["step_break_of"]
-
 _MOST_CHANNELS = 16
 
 

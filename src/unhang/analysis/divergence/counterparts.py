@@ -7,8 +7,6 @@ import numpy as np
 from unhang.analysis.situation import Situation
 from unhang.analysis.state.ops import rule_of
 
-__all__ = ["group_peer", "is_asked_for", "would_meet"]
-
 
 def group_peer(situation: Situation, name: int, *, sending: bool) -> int:
     """Group rank at the other end of calls of a name and direction; -1 for others."""

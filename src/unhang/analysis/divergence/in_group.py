@@ -21,8 +21,6 @@ from unhang.analysis.situation import Situation
 from unhang.analysis.state.columns import Ints
 from unhang.analysis.state.progress import Stage
 
-__all__ = ["Divergence", "divergence_of", "made_alone"]
-
 _MAX_PEERS = 16
 _A_HABIT = 2
 """Calls of a rank in a group before one that looks like none of them."""

@@ -24,8 +24,6 @@ from unhang.analysis.state.ops import rule_of
 from unhang.case import Dump
 from unhang.stacks.ownership import shown_frame
 
-__all__ = ["Level", "level_of"]
-
 _MOST_RANKS = 64
 
 _Calls: TypeAlias = Counter[tuple[object, ...]]

@@ -22,8 +22,6 @@ from unhang.model import Frame
 from unhang.spans import distinct
 from unhang.stacks.ownership import is_library
 
-__all__ = ["RankProgram", "RankPrograms"]
-
 _MAX_KIN = 16
 
 

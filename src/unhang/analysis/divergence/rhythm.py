@@ -18,17 +18,6 @@ from msgspec import Struct
 from unhang.analysis.divergence.programs import RankPrograms
 from unhang.analysis.state.columns import Ints
 
-__all__ = [
-    "Break",
-    "break_of",
-    "break_without",
-    "is_left_out",
-    "keeps_its_order",
-    "keys_of",
-    "own_rows",
-    "turn_break_of",
-]
-
 _LEAST_TIMES = 2
 _LEAST_PERIOD = 2
 """The same call again and again may be the beginning of anything."""

@@ -8,8 +8,6 @@ from unhang.analysis.matching.roots import Root
 from unhang.analysis.situation import Situation
 from unhang.analysis.state.progress import Known
 
-__all__ = ["in_flight"]
-
 
 def in_flight(situation: Situation, root: Root) -> bool:
     """Whether all who wait at a root had only just begun to when their dumps were made.

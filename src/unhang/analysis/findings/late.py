@@ -28,8 +28,6 @@ from unhang.analysis.matching.meetings import LEAST_CALLS, Meetings, hosts_of, m
 from unhang.analysis.state.columns import Floats, Ints
 from unhang.analysis.state.index import Evidence
 
-__all__ = ["Late", "is_comparable", "late_ranks"]
-
 _SHARE = {False: 0.14, True: 0.03}
 _OFTEN = 0.6
 _LEAST_MS = {False: 5.0, True: 1.0}

@@ -24,8 +24,6 @@ from unhang.case import ORIGIN_TORCH
 from unhang.model import State
 from unhang.spans import distinct
 
-__all__ = ["AllFinished", "InFlight", "NothingStuck", "Undecided", "Why", "nothing_stuck"]
-
 
 class Why(Enum):
     """Why the evidence allows no verdict."""

@@ -18,8 +18,6 @@ from unhang.analysis.situation import Situation
 from unhang.analysis.state.columns import Bools, Ints
 from unhang.spans import distinct
 
-__all__ = ["UnmadeGroup", "may_make_a_group"]
-
 _MOST_LOOKED_AT = 16
 
 

@@ -16,8 +16,6 @@ from unhang.analysis.sources.stacks import RankLook
 from unhang.case import Case, Dump
 from unhang.model import DumpStatus
 
-__all__ = ["Blind", "blind_in"]
-
 
 class Blind(Struct, frozen=True):
     """What was asked in vain.

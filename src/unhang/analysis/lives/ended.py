@@ -10,8 +10,6 @@ from msgspec import Struct
 from unhang.analysis.lives.life import Lives
 from unhang.analysis.sources.exits import End, Manner
 
-__all__ = ["Ends", "ended_well", "ends_in"]
-
 SAME_TIME_NS: Final = 2 * 10**9
 """Exceptions closer together than this, with one text, are one and the same failure."""
 

@@ -23,8 +23,6 @@ from unhang.analysis.sources.traces import LastHeard, heard_of
 from unhang.case import Case
 from unhang.model import AskedNode
 
-__all__ = ["Lives", "RankLife", "lives_of"]
-
 
 class RankLife(Struct, frozen=True):
     """What is known of one rank next to its calls; None and empty for what nothing tells.

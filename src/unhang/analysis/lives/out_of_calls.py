@@ -14,8 +14,6 @@ from msgspec import Struct
 from unhang.analysis.lives.life import Lives
 from unhang.analysis.sources.stacks import RankLook
 
-__all__ = ["Unsettled", "out_of_calls", "unsettled"]
-
 
 class Unsettled(Struct, frozen=True):
     """Ranks outside of any call that may make the job go on.

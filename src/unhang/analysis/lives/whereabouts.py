@@ -20,21 +20,6 @@ from unhang.analysis.sites import StackBook
 from unhang.analysis.sources.stacks import RankLook
 from unhang.report import Site, Subject
 
-__all__ = [
-    "AMID",
-    "MOST",
-    "Pausing",
-    "Shape",
-    "Sides",
-    "absent_by_stacks",
-    "common",
-    "grouped",
-    "ranks_in",
-    "shapes",
-    "sites_of",
-    "subjects_of",
-]
-
 MOST: Final = 8
 """Sites or subjects of one claim."""
 

@@ -23,16 +23,6 @@ from unhang.analysis.state.ops import Demand, demand_of, elements, rule_of
 from unhang.case import Case
 from unhang.spans import distinct
 
-__all__ = [
-    "Aspect",
-    "Disagreement",
-    "Matched",
-    "Side",
-    "aspect_of",
-    "disagreements",
-    "rows_at_waiting_calls",
-]
-
 _CHUNK = 1 << 22
 
 

@@ -17,8 +17,6 @@ from unhang.analysis.state.columns import Floats, Ints
 from unhang.analysis.state.index import Evidence
 from unhang.spans import distinct
 
-__all__ = ["LEAST_CALLS", "Meetings", "hosts_of", "meetings_of"]
-
 LEAST_CALLS = 5
 """Of fewer meetings of a group nothing is said."""
 

@@ -17,8 +17,6 @@ from unhang.analysis.state.index import Evidence
 from unhang.case import Dump
 from unhang.model import DumpStatus
 
-__all__ = ["NoTrace", "is_in_first_step", "least_far", "may_be_in_a_batch", "no_trace_in"]
-
 
 class NoTrace(Enum):
     """Why a call that hangs would not show."""

@@ -29,9 +29,6 @@ from unhang.analysis.state.index import Evidence
 from unhang.analysis.state.progress import Known, Standing
 from unhang.spans import union
 
-__all__ = ["Pairs", "met_by_tag", "pair_edges", "pair_links", "pair_up"]
-
-
 _MAX_SOURCES = 1024
 
 

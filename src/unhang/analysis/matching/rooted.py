@@ -15,8 +15,6 @@ from msgspec import Struct
 from unhang.analysis.state.index import Evidence
 from unhang.analysis.state.ops import is_root
 
-__all__ = ["RootsOfCall", "roots_apart"]
-
 _LEAST_TIMES = 2
 """As often as anything must have been before it is a habit (`unhang.analysis.divergence.rhythm`)"""
 

@@ -19,8 +19,6 @@ from unhang.analysis.state.columns import Bools, Ints
 from unhang.analysis.state.heads import Heads
 from unhang.spans import distinct
 
-__all__ = ["Root", "find_roots"]
-
 
 class Root(Struct, frozen=True):
     """One end of waiting.

@@ -15,19 +15,6 @@ from unhang.case import Dump
 from unhang.model import DumpStatus, State
 from unhang.spans import distinct
 
-__all__ = [
-    "Segments",
-    "ends_of",
-    "is_whole",
-    "met_by_anyone",
-    "open_exchanges",
-    "segments_of",
-    "shows_all",
-    "tags_of",
-    "taken",
-    "whole_ranks",
-]
-
 _UNORDERED = "gloo"
 """The backend that has calls in flight independently of each other, and matches them by tag."""
 

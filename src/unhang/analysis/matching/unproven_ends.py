@@ -22,8 +22,6 @@ from unhang.analysis.state.progress import Stage, Standing
 from unhang.model import DumpStatus
 from unhang.spans import union, without
 
-__all__ = ["with_unproven_ends"]
-
 
 def with_unproven_ends(evidence: Evidence, standing: Standing) -> Evidence:
     """Take as open what only looks finished."""

@@ -24,8 +24,6 @@ from unhang.analysis.state.index import Evidence
 from unhang.bounds import MOST_OPEN_TAGS
 from unhang.spans import union, without
 
-__all__ = ["with_unseen_ends"]
-
 
 def with_unseen_ends(evidence: Evidence) -> Evidence:
     """Take as finished what Gloo has in flight by its own word and not in truth."""

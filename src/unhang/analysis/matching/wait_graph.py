@@ -26,8 +26,6 @@ from unhang.analysis.state.index import Evidence
 from unhang.analysis.state.progress import Known, Standing
 from unhang.spans import distinct
 
-__all__ = ["Edge", "Edges", "Graph", "collective_edges", "make_graph", "ranges"]
-
 _SEQ_BITS = 40
 
 

@@ -19,8 +19,6 @@ from unhang.analysis.state.columns import Ints
 from unhang.model import State
 from unhang.picture import CellState
 
-__all__ = ["ROWS_AT_MOST", "Made", "Turn", "in_order", "kept", "last_rows", "state_of"]
-
 _MOST_COLUMNS = 80
 ROWS_AT_MOST = 240_000
 

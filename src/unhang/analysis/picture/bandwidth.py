@@ -19,8 +19,6 @@ from unhang.case import Case
 from unhang.picture import Rate
 from unhang.wording import rank_phrase
 
-__all__ = ["rates"]
-
 _MOST, _FEWEST = 12, 3
 _SLOW: Final = 0.8
 """A group is distinguished whose bandwidth is below this share of the middle of all."""

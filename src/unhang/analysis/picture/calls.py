@@ -32,8 +32,6 @@ from unhang.report import Finding, GroupRef, Report
 from unhang.stacks.ownership import shown_frame
 from unhang.wording import count_of, rank_phrase
 
-__all__ = ["lanes"]
-
 _MOST_CALLS = 60
 _MOST_LANES = 24
 _STATUS_ORDER = ("culprit", "silent", "unreadable", "behind", "ahead", "unknown", "waiting")

@@ -10,8 +10,6 @@ from unhang.analysis.matching.meetings import Meetings, meetings_of
 from unhang.analysis.state.index import Evidence
 from unhang.picture import Heat
 
-__all__ = ["clock_offsets", "heat", "largest_meetings"]
-
 _MOST_CALLS, _MOST_RANKS = 100, 64
 
 

@@ -11,8 +11,6 @@ from unhang.picture import Branch
 from unhang.stacks.tree.gathering import FACT, LANE, folded, rows_of
 from unhang.stacks.tree.prefix_tree import ROOT, StackTree, from_stacks
 
-__all__ = ["stack_tree"]
-
 _MOST_BRANCHES = 400
 
 

@@ -19,8 +19,6 @@ from unhang.analysis.state.heads import Heads
 from unhang.picture import Replay
 from unhang.report import Report
 
-__all__ = ["replay"]
-
 _MOST_MOMENTS = 24
 _MOST_CELLS = 64_000
 """Characters of all moments: 2,048 ranks have all 24; of more than 21,000 there is no replay."""

@@ -11,8 +11,6 @@ from unhang.analysis.situation import Situation
 from unhang.analysis.state.stale import made_ns
 from unhang.picture import Bar
 
-__all__ = ["bars"]
-
 _MOST_BAR_RANKS, _MOST_BAR_CALLS = 48, 80
 
 

@@ -23,8 +23,6 @@ from unhang.report import Report
 from unhang.stacks.ownership import shown_frame
 from unhang.wording import rank_phrase
 
-__all__ = ["call_of_verdict", "wait_graph"]
-
 _MOST_NODES = 20
 _MOST_ROUNDS = 6
 _MOST_ALONE = 16

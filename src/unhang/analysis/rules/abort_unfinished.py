@@ -48,8 +48,6 @@ from unhang.stacks.once import each_once
 from unhang.stacks.ownership import bare_name
 from unhang.wording import printable
 
-__all__ = ["RULE"]
-
 KIND: Final = Kind(
     "UH608",
     "abort-unfinished",

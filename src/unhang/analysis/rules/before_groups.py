@@ -22,8 +22,6 @@ from unhang.analysis.sources.launchers import LauncherLook
 from unhang.analysis.sources.stacks import RankLook
 from unhang.wording import all_ranks, count_of, printable, rank_phrase
 
-__all__ = ["before_groups"]
-
 _JOINING = "initialising"
 _INIT_RPC = "init_rpc"
 _BEFORE = ("starting", "imported")

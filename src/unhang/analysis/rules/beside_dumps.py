@@ -30,8 +30,6 @@ from unhang.model import Frame
 from unhang.stacks.ownership import under
 from unhang.wording import printable, rank_phrase
 
-__all__ = ["with_looks", "with_outside"]
-
 _UNRECORDED: Final = "ray/train/"
 """Where ranks wait for all others in no call of torch's."""
 

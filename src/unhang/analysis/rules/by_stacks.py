@@ -44,8 +44,6 @@ from unhang.kinds import INSUFFICIENT_EVIDENCE, Kind, Trait
 from unhang.report import CallSide
 from unhang.wording import all_ranks, count_of, rank_phrase
 
-__all__ = ["HOST_PROGRAM_STUCK", "RULE", "claim_of"]
-
 HOST_PROGRAM_STUCK: Final = Kind(
     "UH602",
     "host-program-stuck",

@@ -19,16 +19,6 @@ from unhang.kinds import Kind, Trait
 from unhang.report import CallSide
 from unhang.wording import rank_phrase
 
-__all__ = [
-    "KIND_OF",
-    "OP_MISMATCH",
-    "SHAPE_MISMATCH",
-    "SPLIT_MISMATCH",
-    "CallSaid",
-    "MembersDisagree",
-    "explain_disagreement",
-]
-
 _AFTER_A_SKIP: Final = "If one side skipped or repeated an earlier call, different calls meet here."
 
 OP_MISMATCH: Final = Kind(

@@ -13,8 +13,6 @@ from unhang.analysis.lives.ended import ended_well
 from unhang.analysis.rules.rule import Observer, Rule
 from unhang.analysis.rules.telling import Words, adding_for, subject
 
-__all__ = ["RULE"]
-
 
 class CameBack(Observation, frozen=True, kw_only=True):
     """Ranks that wait by the claim have ended with exit status 0 since: nothing held them."""

@@ -45,8 +45,6 @@ from unhang.analysis.rules.wait_cycle import Circle, explain_cycle
 from unhang.analysis.situation import Situation
 from unhang.spans import distinct, without
 
-__all__ = ["claims_of"]
-
 _MAX_IN_CIRCLE = 64
 _TWO = 2
 _MAX_COMPARED = 16

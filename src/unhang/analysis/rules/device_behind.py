@@ -20,8 +20,6 @@ from unhang.analysis.state.columns import Ints
 from unhang.kinds import Kind, Trait
 from unhang.wording import count_of, rank_phrase
 
-__all__ = ["DEVICE_BEHIND", "explain_device", "has_stopped_device"]
-
 DEVICE_BEHIND: Final = Kind(
     "UH105",
     "device-behind",

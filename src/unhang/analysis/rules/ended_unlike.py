@@ -25,8 +25,6 @@ from unhang.kinds import Kind
 from unhang.report import GroupRef
 from unhang.spans import distinct
 
-__all__ = ["RULE"]
-
 _SPARSE = 8
 _MOST_SIDES = 8
 

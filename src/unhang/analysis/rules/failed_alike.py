@@ -15,8 +15,6 @@ from unhang.analysis.sources.exits import SIGNAL_BASE, End, Manner
 from unhang.kinds import INSUFFICIENT_EVIDENCE
 from unhang.wording import rank_phrase
 
-__all__ = ["RULE", "FailedAlike"]
-
 _TERMINATED = SIGNAL_BASE + 15
 
 

@@ -42,12 +42,6 @@ if TYPE_CHECKING:
     from unhang.logs.failure import FailureGroup
     from unhang.logs.rules import LogRule
 
-__all__ = [
-    "RULE",
-    "failures",
-    "with_last_line",
-]
-
 _MOST = 4
 
 

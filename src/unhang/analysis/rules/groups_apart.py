@@ -20,8 +20,6 @@ from unhang.errors import UsageError
 from unhang.record.contact.latest import members_text
 from unhang.wording import printable, ranges_of, rank_phrase
 
-__all__ = ["groups_apart"]
-
 
 class GroupsApart(Struct, frozen=True):
     """Who is in a group that ranks make under one name, as text, by whom; most ranks first."""

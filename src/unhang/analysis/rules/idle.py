@@ -20,8 +20,6 @@ from unhang.analysis.rules.telling import Words, waits, words_for
 from unhang.kinds import INSUFFICIENT_EVIDENCE, Kind, Trait
 from unhang.wording import count_of, rank_phrase
 
-__all__ = ["IDLE", "RULE"]
-
 IDLE: Final = Kind(
     "UH601",
     "idle",

@@ -27,8 +27,6 @@ from unhang.model import Frame
 from unhang.stacks.ownership import bare_name, under
 from unhang.wording import rank_phrase
 
-__all__ = ["RULE"]
-
 _LEAST_WAITS: Final = 5
 _MOST: Final = 0.5
 """Share of the time that the others have waited for it there. A server with a request each 0.3 s

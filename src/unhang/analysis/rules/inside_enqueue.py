@@ -15,8 +15,6 @@ from unhang.analysis.situation import Situation
 from unhang.analysis.state.columns import Ints
 from unhang.kinds import Kind, Trait
 
-__all__ = ["explain_inside_enqueue"]
-
 INSIDE_ENQUEUE: Final = Kind(
     "UH104",
     "inside-enqueue",

@@ -18,8 +18,6 @@ from unhang.faults import DRIVER, KnownFault, faults_of
 from unhang.kinds import INSUFFICIENT_EVIDENCE
 from unhang.wording import printable
 
-__all__ = ["RULE"]
-
 _BY_FACT = {"NCCL version": "NCCL", "torch version": "torch", "driver version": DRIVER}
 
 

@@ -20,8 +20,6 @@ from unhang.model import Frame, LastCall
 from unhang.report import Site, Subject
 from unhang.wording import printable
 
-__all__ = ["RULE", "last_call", "sites_heard", "stack_id", "stacks_heard"]
-
 KIND: Final = Kind(
     "UH603",
     "last-traced-call",

@@ -24,8 +24,6 @@ from unhang.model import SlowRank
 from unhang.report import GroupRef
 from unhang.wording import count_of, rank_phrase
 
-__all__ = ["KIND", "RULE", "late_claims"]
-
 KIND: Final = Kind(
     "UH501",
     "late-rank",

@@ -14,8 +14,6 @@ from unhang.analysis.sources.logs import Failure
 from unhang.analysis.sources.stacks import RankLook
 from unhang.kinds import Trait
 
-__all__ = ["RULE"]
-
 _ENDING: Final = frozenset({"teardown", "abort"})
 """Where ranks stand that an error is about to end."""
 

@@ -13,8 +13,6 @@ from unhang.analysis.rules.telling import Words, subject, waits, words_for, word
 from unhang.analysis.situation import Situation
 from unhang.wording import count_of
 
-__all__ = ["explain_left_order"]
-
 _OF_THE_NEXT_ITERATION = (
     "The same call of the next iteration is queued: this iteration's was skipped, not delayed."
 )

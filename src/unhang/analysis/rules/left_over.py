@@ -14,8 +14,6 @@ from unhang.analysis.rules.rule import Observer, Rule
 from unhang.analysis.rules.telling import Words, adding_for, subject
 from unhang.wording import count_of, printable
 
-__all__ = ["RULE"]
-
 
 class LeftOver(Observation, frozen=True, kw_only=True):
     """The file at which ranks meet is one of an earlier run: keys of that are in it.

@@ -17,8 +17,6 @@ from unhang.kinds import Trait
 from unhang.stacks.ownership import under
 from unhang.wording import rank_phrase
 
-__all__ = ["RULE"]
-
 _JOIN: Final = "torch/distributed/algorithms/join.py"
 
 

@@ -23,8 +23,6 @@ from unhang.model import Group
 from unhang.report import GroupRef
 from unhang.wording import rank_phrase
 
-__all__ = ["MEMBERSHIP_MISMATCH", "Membership", "explain_membership", "memberships"]
-
 MEMBERSHIP_MISMATCH: Final = Kind(
     "UH205",
     "membership-mismatch",

@@ -20,8 +20,6 @@ from unhang.analysis.situation import Situation
 from unhang.analysis.state.progress import Known, Stage
 from unhang.kinds import ABSENT, Kind, Trait
 
-__all__ = ["NEVER_JOINED", "NeverJoined", "doubts_of_absence", "explain_never_joined"]
-
 NEVER_JOINED: Final = Kind(
     "UH101",
     "never-joined",

@@ -21,8 +21,6 @@ from unhang.kinds import Kind, Trait
 from unhang.spans import distinct
 from unhang.wording import all_of, count_of, rank_phrase
 
-__all__ = ["JOINED_NOT_PROGRESSING", "PARTLY_FINISHED", "NotMoving", "explain_joined"]
-
 JOINED_NOT_PROGRESSING: Final = Kind(
     "UH401",
     "joined-not-progressing",

@@ -46,8 +46,6 @@ from unhang.analysis.rules.last_traced_call import sites_heard
 from unhang.analysis.rules.rule import Observer, Rule, Unless, When
 from unhang.kinds import Trait
 
-__all__ = ["OBSERVERS", "RULES", "asked", "weighed"]
-
 
 def asked(claims: Sequence[Claim], facts: CaseFacts, when: When) -> list[Claim]:
     """The claims, with what each rule of a step finds that is still needed."""

@@ -20,14 +20,6 @@ from unhang.analysis.state.ops import elements
 from unhang.kinds import Kind, Trait
 from unhang.spans import distinct
 
-__all__ = [
-    "PairMismatch",
-    "explain_pair_mismatch",
-    "explain_wrong_peer",
-    "pair_mismatches",
-    "wrong_peers",
-]
-
 P2P_MISMATCH: Final = Kind(
     "UH304",
     "p2p-mismatch",

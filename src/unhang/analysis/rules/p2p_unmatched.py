@@ -20,8 +20,6 @@ from unhang.report import CallSide
 from unhang.spans import distinct
 from unhang.wording import rank_phrase
 
-__all__ = ["P2P_UNMATCHED", "Unpaired", "explain_unpaired"]
-
 P2P_UNMATCHED: Final = Kind(
     "UH302",
     "p2p-unmatched",

@@ -27,8 +27,6 @@ from unhang.report import Site, Subject
 from unhang.stacks.ownership import shown_frame
 from unhang.wording import count_of, printable, rank_phrase
 
-__all__ = ["RANK_ENDED", "Ended", "ended", "notes_on_kills"]
-
 RANK_ENDED: Final = Kind(
     "UH106",
     "rank-ended",

@@ -16,8 +16,6 @@ from unhang.kinds import Kind
 from unhang.report import Subject
 from unhang.wording import rank_phrase
 
-__all__ = ["RULE"]
-
 KIND: Final = Kind(
     "UH795",
     "ranks-differ",

@@ -25,8 +25,6 @@ from unhang.ras import GpuProcess
 from unhang.report import GroupRef, Subject
 from unhang.wording import count_of, printable, rank_phrase
 
-__all__ = ["ALL", "CAUSES", "GIVEN_UP"]
-
 _MOST_SIDES = 8
 _MOST = 8
 _AGAIN = "Ask RAS again: the counts of a moving job grow."

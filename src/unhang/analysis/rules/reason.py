@@ -13,8 +13,6 @@ from msgspec import Struct
 
 from unhang.kinds import Kind, Trait
 
-__all__ = ["Among", "Because", "Explanation", "Reason"]
-
 
 class Because(Enum):
     """A sort of reason, those first whose consequences may be reasons themselves."""
@@ -46,9 +44,12 @@ class Blaming(Protocol):
     """A claim, as far as its kind and whom it blames."""
 
     @property
-    def kind(self) -> Kind: ...
+    def kind(self) -> Kind:
+        """What is claimed."""
+
     @property
-    def culprits(self) -> tuple[int, ...]: ...
+    def culprits(self) -> tuple[int, ...]:
+        """The global ranks that it blames."""
 
 
 class Explanation(Struct, frozen=True):

@@ -14,8 +14,6 @@ from unhang.analysis.sources.stacks import RankLook
 from unhang.kinds import Kind, Trait
 from unhang.wording import count_of, printable, rank_phrase
 
-__all__ = ["RULE"]
-
 KIND: Final = Kind(
     "UH902",
     "recorder-blind",

@@ -24,8 +24,6 @@ from unhang.analysis.sources.stacks import RankLook
 from unhang.report import Site
 from unhang.wording import rank_phrase
 
-__all__ = ["with_roots"]
-
 _SIDES = 2
 _LINE = re.compile(r"[0-9]{1,9}")
 

@@ -24,8 +24,6 @@ from unhang.analysis.sources.stacks import RankLook
 from unhang.report import Wait
 from unhang.wording import count_of, printable, rank_phrase
 
-__all__ = ["RULE"]
-
 SHUTDOWN = "rpc.shutdown"
 _MOST_WORKERS = 6
 _LONGEST = 40

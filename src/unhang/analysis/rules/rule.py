@@ -19,8 +19,6 @@ from unhang.analysis.claims import Claim, Seeing
 from unhang.analysis.rules.reason import Reason
 from unhang.kinds import Kind, Role, Trait
 
-__all__ = ["ANY", "Observer", "Rule", "Unless", "When"]
-
 ANY: Final[tuple[Role, ...]] = ("cause", "consequence", "observation")
 
 

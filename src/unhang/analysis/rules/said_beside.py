@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from unhang.logs.failure import FailureGroup
     from unhang.logs.rules import LogRule
 
-__all__ = ["MAX_BESIDES", "SHOWN", "beside", "besides", "quoted", "told_rule", "who_of"]
-
 MAX_BESIDES = 12
 SHOWN = 160
 SHOWN_WHOLE = 2_400

@@ -19,8 +19,6 @@ from unhang.kinds import ABSENT, INSUFFICIENT_EVIDENCE, Kind, Trait
 from unhang.model import AskedNode, DumpStatus, Note
 from unhang.wording import count_of, printable, rank_phrase
 
-__all__ = ["SILENT_RANK", "explain_silent", "notes_on_nodes"]
-
 SILENT_RANK: Final = Kind(
     "UH103",
     "silent-rank",

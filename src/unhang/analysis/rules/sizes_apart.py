@@ -38,9 +38,6 @@ from unhang.case import Case
 from unhang.report import CallSide
 from unhang.wording import count_of, printable, rank_phrase
 
-__all__ = ["RULE", "ended_for_calls", "sizes_apart"]
-
-
 _WORD = 4
 _ENDS = (Reason(Because.CALLS_APART),)
 

@@ -21,8 +21,6 @@ from unhang.report import CallSide, GroupRef, Site
 from unhang.stacks.ownership import bare_name, shown_frame
 from unhang.wording import count_of, rank_phrase
 
-__all__ = ["SKIPPED_CALL", "CallAt", "SkippedCall", "call_at", "explain_divergence", "shown_call"]
-
 SKIPPED_CALL: Final = Kind(
     "UH102",
     "skipped-call",

@@ -28,8 +28,6 @@ from unhang.analysis.sources.stacks import RankLook
 from unhang.analysis.state.ops import rule_of
 from unhang.wording import count_of, rank_phrase
 
-__all__ = ["aborted", "bytes_told", "may_differ", "splits_apart", "splits_told"]
-
 _ABORTED = SIGNAL_BASE + 6
 _MOST_PAIRS, _FIELDS = 8, 4
 Pair: TypeAlias = tuple[int, int, int, int]

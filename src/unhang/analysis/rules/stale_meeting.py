@@ -49,8 +49,6 @@ from unhang.analysis.sources.stacks import RankLook
 from unhang.kinds import Kind
 from unhang.wording import count_of, printable
 
-__all__ = ["KIND", "RULE"]
-
 KIND: Final = Kind(
     "UH404",
     "stale-meeting",

@@ -24,8 +24,6 @@ from unhang.model import UNKNOWN_RANK, Shortage
 from unhang.report import Subject
 from unhang.wording import count_of, rank_phrase
 
-__all__ = ["KIND", "LATENESS", "RULE"]
-
 KIND: Final = Kind(
     "UH607",
     "starved",

@@ -14,23 +14,6 @@ from msgspec.structs import replace
 from unhang.analysis.claims import Claim, Observation, Weighed
 from unhang.wording import rank_phrase
 
-__all__ = [
-    "MORE_MEMORY",
-    "MOVES",
-    "Words",
-    "adding_for",
-    "all_words_of",
-    "begun",
-    "last_lines",
-    "merged",
-    "or_else",
-    "subject",
-    "then",
-    "waits",
-    "words_for",
-    "words_of",
-]
-
 
 class Words(Struct, frozen=True):
     """The sentences of one finding.

@@ -10,8 +10,6 @@ from unhang.analysis.rules.telling import subject
 from unhang.analysis.sources.stacks import RankLook
 from unhang.wording import count_of, rank_phrase
 
-__all__ = ["actions", "doing", "doing_of_engines", "sentences", "unchanged"]
-
 _NAMED = 3
 _ACTIONS: Final[dict[str, str]] = {
     "stopped": "Continue it: kill -CONT PID; find out who stopped it (job control, a person).",

@@ -14,8 +14,6 @@ from unhang.kinds import Kind
 from unhang.spans import distinct
 from unhang.wording import rank_phrase
 
-__all__ = ["explain_timeouts"]
-
 TIMEOUTS_DIFFER: Final = Kind(
     "UH403",
     "timeouts-differ",

@@ -26,8 +26,6 @@ from unhang.model import Note
 from unhang.report import Subject
 from unhang.wording import count_of, printable, rank_phrase
 
-__all__ = ["notes_on", "with_told"]
-
 _MOST_TOLD: Final = 32
 _MOST_WEIGHED: Final = 4
 _MOST_SENTENCES = 4

@@ -16,8 +16,6 @@ from unhang.analysis.sites import StackBook
 from unhang.analysis.sources.stacks import RankLook
 from unhang.wording import printable, rank_phrase
 
-__all__ = ["ASKED", "ended_apart", "told_apart", "twice"]
-
 _ABORTED = 128 + 6
 
 

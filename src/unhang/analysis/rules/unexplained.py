@@ -22,8 +22,6 @@ from unhang.kinds import INSUFFICIENT_EVIDENCE
 from unhang.model import LogEvent
 from unhang.wording import count_of, rank_phrase
 
-__all__ = ["RULE"]
-
 MAX_LINES = 8
 """Unexplained lines that are shown: the most unusual ones."""
 _MOST = 4

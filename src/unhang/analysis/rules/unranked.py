@@ -28,8 +28,6 @@ from unhang.stacks.ownership import is_native, same_file
 from unhang.stacks.roles import place_in_title
 from unhang.wording import count_of
 
-__all__ = ["RULE"]
-
 _MOST = 8
 _NAMED: Final = 3
 _FRAMES: Final = 8

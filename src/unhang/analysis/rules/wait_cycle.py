@@ -28,8 +28,6 @@ from unhang.kinds import Kind, Trait
 from unhang.report import Wait
 from unhang.wording import count_of
 
-__all__ = ["P2P_CYCLE", "WAIT_CYCLE", "Circle", "explain_cycle"]
-
 WAIT_CYCLE: Final = Kind(
     "UH301",
     "wait-cycle",

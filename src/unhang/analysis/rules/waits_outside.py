@@ -25,8 +25,6 @@ from unhang.stacks.meaning import meaning_of_frames
 from unhang.stacks.ownership import user_frame
 from unhang.wording import rank_phrase
 
-__all__ = ["RULE", "WaitsOutside"]
-
 _ASKED_FOR: Final = (
     "It may have asked for something that cannot be answered: see the line at which it waits."
 )

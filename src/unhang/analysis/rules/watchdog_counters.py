@@ -26,8 +26,6 @@ from unhang.kinds import Kind, Trait
 from unhang.report import CallSide, GroupRef
 from unhang.wording import all_ranks, rank_phrase
 
-__all__ = ["RULE", "ranks_not_heard", "silent_among"]
-
 MOST_BEHIND = 8
 _MOST = 4
 

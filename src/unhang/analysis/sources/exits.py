@@ -17,8 +17,6 @@ from unhang.analysis.sources.stacks import RankLook
 from unhang.case import Case
 from unhang.model import Frame, LogEvent, MemoryKill
 
-__all__ = ["CRASHES", "SIGNAL_BASE", "End", "Manner", "ends_of", "with_last_words"]
-
 SIGNAL_BASE: Final = 128
 CRASHES: Final = {
     4: "SIGILL", 5: "SIGTRAP", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL", 11: "SIGSEGV",

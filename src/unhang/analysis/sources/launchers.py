@@ -13,8 +13,6 @@ from unhang.model import Frame, ProcessSample
 from unhang.stacks.meaning import main_thread
 from unhang.stacks.tree.gathering import latest
 
-__all__ = ["LauncherLook", "launchers_of"]
-
 _MEETING = ("--rdzv-endpoint", "--rdzv-id", "--master-addr", "--master-port")
 _MOST_NODES = 1 << 16
 

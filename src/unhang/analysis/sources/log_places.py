@@ -17,8 +17,6 @@ from unhang.analysis.sources.nodes import RankProcess
 from unhang.case import Case
 from unhang.model import UNKNOWN_RANK, LogEvent
 
-__all__ = ["placed"]
-
 _SLACK_NS = 60 * 10**9
 """Hosts' clocks differ, and a thread may go on for a while."""
 _ZONES_NS = 27 * 3600 * 10**9

@@ -22,8 +22,6 @@ from unhang.model import Fact, LogEvent
 if TYPE_CHECKING:
     from unhang.logs.failure import FailureGroup
 
-__all__ = ["Counters", "Failure", "Message", "Said", "said_in"]
-
 MAX_FAILURES = 32
 
 

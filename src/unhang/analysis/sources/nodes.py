@@ -17,8 +17,6 @@ from unhang.case import Case
 from unhang.model import AskedNode
 from unhang.report import Subject
 
-__all__ = ["Nodes", "RankProcess", "hosts_named", "nodes_of", "processes_of", "unheard"]
-
 _LINK: Final = re.compile(r"(\S+) (?:->|-) (\S+?)(?::\d+)?")
 _GPU: Final = re.compile(r"\bgpu (\d{1,4})\b", re.IGNORECASE)
 _NO_NAMES: Final = ("localhost", "localhost.localdomain")

@@ -19,8 +19,6 @@ from unhang.stacks.meaning import Meaning
 from unhang.stacks.ownership import bare_name, under
 from unhang.wording import printable
 
-__all__ = ["OUTSIDE_KINDS", "Respondent", "outside_of"]
-
 OUTSIDE_KINDS: Final = frozenset({"network", "process"})
 
 _CLIENTS: Final = (

@@ -14,8 +14,6 @@ from msgspec import Struct
 from unhang.analysis.claims import Observation
 from unhang.ras import Communicator, GpuProcess, RasStatus
 
-__all__ = ["Lagging", "RasSays", "ras_of"]
-
 
 class Lagging(Struct, frozen=True):
     """Ranks of the job that have launched fewer calls of an operation than their peers.

@@ -16,8 +16,6 @@ from unhang.catalogue import kind_of
 from unhang.kinds import Kind, Trait
 from unhang.report import Finding, SavedReport
 
-__all__ = ["Reported", "Told", "reports_of"]
-
 _FRESH_NS: Final = 3_600 * 10**9
 """A check that is further away in time says nothing of this moment: it confirms no rank."""
 

@@ -13,8 +13,6 @@ from unhang.model import ProcessSample, Shortage
 from unhang.stacks.meaning import meaning_of
 from unhang.stacks.tree.gathering import latest
 
-__all__ = ["Hungry", "OfWhat", "Starved", "shortages"]
-
 _TOLD: Final = 0.25
 """Share of the time, or of scheduling periods, from which on it is reported."""
 _FEWEST_PERIODS: Final = 3

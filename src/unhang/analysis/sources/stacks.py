@@ -32,16 +32,6 @@ from unhang.stacks.roles import is_core
 from unhang.stacks.tree.gathering import has_moved, latest
 from unhang.wording import printable
 
-__all__ = [
-    "RankLook",
-    "at_site",
-    "doubles_of",
-    "looks_of",
-    "looks_of_others",
-    "looks_with_dumps",
-    "looks_without_rank",
-]
-
 _WAITS = frozenset({"collective", "init", "rpc"})
 _MAY_WAIT = frozenset({"backward", "device-sync", "native"})
 _UNSEEN = frozenset({"unknown"})

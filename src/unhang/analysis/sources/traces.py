@@ -10,8 +10,6 @@ from collections.abc import Sequence
 from unhang.analysis.claims import Observation
 from unhang.model import LastCall
 
-__all__ = ["SILENT_S", "LastHeard", "heard_of"]
-
 SILENT_S = 5.0
 """A process whose last call is this much older than the newest of all has fallen silent."""
 

@@ -25,8 +25,6 @@ from unhang.analysis.state.index import Evidence
 from unhang.analysis.state.stale import made_ns, newest_ns, written_ns
 from unhang.turns import begun_ns, turn_ns
 
-__all__ = ["Ages", "ages_of"]
-
 _JUST_BEGUN_NS = 10**9
 """A call younger than this when its dump was made is in flight rather than stuck."""
 

@@ -16,8 +16,6 @@ from msgspec import Struct
 from unhang.analysis.state.columns import Floats
 from unhang.spans import distinct
 
-__all__ = ["Clocks", "set_clocks"]
-
 _LEAST_ROUNDS = 4
 
 

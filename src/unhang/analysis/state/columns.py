@@ -12,8 +12,6 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Bools", "Floats", "Ints", "chunks", "first_and_last"]
-
 _MAX_CELLS = 1 << 22
 _SPARSE = 8
 

@@ -28,8 +28,6 @@ from unhang.batches import Batches
 from unhang.case import JOINED_BY_ENTRIES, ORIGIN_UNHANG, Calls, Case, Dump
 from unhang.model import DumpStatus, Frame, Note, State
 
-__all__ = ["IN_PARTS", "finished_rows", "mixing", "unproven_rows"]
-
 _UNEVEN = frozenset({"ALLGATHER_coalesced", "REDUCE_SCATTER_coalesced"})
 _COALESCED = frozenset({
     "coalesced", "allreduce_coalesced", "allgather_into_tensor_coalesced",

@@ -14,8 +14,6 @@ from unhang.analysis.state.columns import Bools, Ints
 from unhang.analysis.state.index import Evidence
 from unhang.analysis.state.progress import Standing
 
-__all__ = ["Heads", "find_heads", "unlaunched_ranks"]
-
 
 class Heads(Struct, frozen=True, eq=False):
     """The heads of all ranks and the waiting calls that they form.

@@ -29,8 +29,6 @@ from unhang.case import Case, Dump
 from unhang.model import Note
 from unhang.spans import distinct
 
-__all__ = ["Evidence", "Ranks", "gather"]
-
 
 class Ranks(Struct, frozen=True, eq=False):
     """The expected ranks, ascending; their position is their index."""

@@ -20,8 +20,6 @@ from unhang.analysis.state.stale import made_ns, newest_ns, written_ns
 from unhang.model import State
 from unhang.spans import distinct, without
 
-__all__ = ["all_just_called", "just_ended"]
-
 _A_MOMENT_NS = 10**9
 """As long as a call is in flight rather than stuck, whatever the rhythm."""
 

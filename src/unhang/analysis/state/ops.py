@@ -22,19 +22,6 @@ from unhang.batches import is_closing
 from unhang.case import Case
 from unhang.model import OpName, Shape, Signature
 
-__all__ = [
-    "PARTS",
-    "Demand",
-    "Names",
-    "OpRule",
-    "bytes_of",
-    "demand_of",
-    "elements",
-    "is_root",
-    "names_of",
-    "rule_of",
-]
-
 Compared = Literal["input", "output", "part", "totals", "nothing"]
 
 

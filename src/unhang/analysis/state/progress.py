@@ -20,8 +20,6 @@ from unhang.case import JOINED_BY_ENTRIES
 from unhang.model import DumpStatus
 from unhang.spans import distinct, union
 
-__all__ = ["NEVER", "Known", "Stage", "Standing", "stand"]
-
 NEVER = np.iinfo(np.int64).max
 """A sequence number that no call has."""
 

@@ -15,8 +15,6 @@ from msgspec import Struct
 from unhang.analysis.state.columns import Bools
 from unhang.case import AT_ISSUE, BY_HOOK, BY_TORCHCOMMS, Case, Dump
 
-__all__ = ["RecorderKind", "Recorders", "flags_of", "recorder_of", "recorders_of"]
-
 
 class RecorderKind(Struct, frozen=True):
     """How the entries of one kind of recorder are read.

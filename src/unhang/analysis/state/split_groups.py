@@ -27,8 +27,6 @@ from unhang.model import DEFAULT_GROUP, Note
 from unhang.spans import distinct
 from unhang.wording import count_of
 
-__all__ = ["split_groups"]
-
 
 def split_groups(evidence: Evidence, standing: Standing) -> tuple[Case, Note] | None:
     """The case with such groups split, and a note; None where there are none."""

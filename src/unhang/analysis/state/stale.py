@@ -25,10 +25,6 @@ from unhang.case import Dump
 from unhang.model import Note, State
 from unhang.spans import distinct, highest, lowest, union
 
-__all__ = [
-    "Moment", "behind_peers", "failed_ranks", "made_ns", "newest_ns", "same_moment", "written_ns",
-]  # fmt: skip
-
 _ASKING_NS = 100_000_000
 """One dump asks the device about all of its calls within this time."""
 

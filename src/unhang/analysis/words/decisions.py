@@ -8,8 +8,6 @@ from typing import Final
 from unhang.report import Action, Reason, Subject
 from unhang.wording import printable, rank_phrase
 
-__all__ = ["WHY", "sentence"]
-
 WHY: Final[dict[Reason, str]] = {
     "nothing-wrong": "nothing wrong was found",
     "slow": "the job makes progress, but slower than it could",

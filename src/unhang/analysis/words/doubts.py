@@ -12,8 +12,6 @@ from unhang.model import short_name
 from unhang.report import GroupRef
 from unhang.wording import printable, rank_phrase
 
-__all__ = ["reasons_of", "supports_of"]
-
 _OTHERWISE: Final[dict[Source, str]] = {
     "dumps": "the dumps say otherwise",
     "stacks": "the stacks say otherwise",

@@ -12,17 +12,6 @@ from unhang.analysis.sources.traces import LastHeard
 from unhang.model import LogEvent, Note
 from unhang.wording import count_of, fold_ranks
 
-__all__ = [
-    "A_START",
-    "ONLY_TOLD",
-    "STRANGE",
-    "lost",
-    "quiet_logs",
-    "quiet_traces",
-    "silent_traces",
-    "went_on",
-]
-
 _SHOWN = 160
 ONLY_TOLD = (
     "Not enough evidence: there are no dumps, stacks or logs, only what other commands found."

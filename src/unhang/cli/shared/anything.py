@@ -10,8 +10,6 @@ from pathlib import Path
 
 from unhang.errors import UsageError
 
-__all__ = ["command_for"]
-
 _LOOKED_AT = 4_096
 _JSON = re.compile(rb'\s*(?:\{|\[\s*[\[{"\]])')
 _ELF = b"\x7fELF"

@@ -20,17 +20,6 @@ if TYPE_CHECKING:
     from unhang.ingest import Beside
     from unhang.ingest.ray import RayEngine
 
-__all__ = [
-    "CASES",
-    "CaseOptions",
-    "add_case_arguments",
-    "add_reading_arguments",
-    "case_options",
-    "load_case",
-    "newest_case",
-    "place_of",
-]
-
 CASES = Path("unhang-cases")
 """Where `unhang run` and `unhang collect` put their cases, by default."""
 

@@ -21,8 +21,6 @@ from unhang.wording import count_of, printable, shell_word
 if TYPE_CHECKING:
     from unhang.run.watching.now import JobNow
 
-__all__ = ["OnHand", "what_is_here"]
-
 _MOST_FILES: Final = 512
 _HEAD: Final = 4_096
 _MOST_REPORT: Final = 16 << 20

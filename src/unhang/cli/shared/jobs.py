@@ -6,8 +6,6 @@ import argparse
 
 from unhang.errors import UsageError
 
-__all__ = ["add_job_arguments", "check_job_arguments", "command_of"]
-
 
 def add_job_arguments(parser: argparse.ArgumentParser, ranks: str, metavar: str = "N") -> None:
     """Add them; `ranks` is the help of --ranks."""

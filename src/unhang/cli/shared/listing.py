@@ -16,8 +16,6 @@ from typing import Any
 from unhang.reports.look import Look
 from unhang.wording import printable
 
-__all__ = ["MAX_CELL", "csv_lines", "draw_table", "json_lines"]
-
 MAX_CELL = 2000
 _ENOUGH, _GAP = 24, 3
 

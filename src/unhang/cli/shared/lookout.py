@@ -21,8 +21,6 @@ from unhang.wording import printable
 if TYPE_CHECKING:
     from unhang.report import Report
 
-__all__ = ["Lookout", "follow"]
-
 _LOOK_S = 0.5
 _PATIENCE = 10
 """Looks after which evidence is judged that keeps changing."""

@@ -27,25 +27,6 @@ if TYPE_CHECKING:
     from unhang.report import Report
     from unhang.reports import Look
 
-__all__ = [
-    "DRAWINGS",
-    "EXIT_HEALTHY",
-    "EXIT_INSUFFICIENT",
-    "EXIT_PROBLEM",
-    "LookOptions",
-    "ReportOptions",
-    "add_look_arguments",
-    "add_report_arguments",
-    "check_is_no_input",
-    "deliver",
-    "emit",
-    "exit_code",
-    "keep",
-    "look_of",
-    "look_options",
-    "report_options",
-]
-
 EXIT_HEALTHY, EXIT_PROBLEM, EXIT_INSUFFICIENT = 0, 1, 3
 
 FORMATS = ("text", "json", "markdown", "html", "brief-json", "jsonl", "github", "sarif", "junit")

@@ -11,8 +11,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
-__all__ = ["reading_progress"]
-
 DELAY_S = 0.7
 """Reads shorter than this show nothing."""
 

@@ -20,8 +20,6 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["QUIET_END", "discard_output", "end_at_once", "hold_streams", "is_of_output"]
-
 QUIET_END: Final = 128 + 13
 """The exit code of a program whose reader has gone, as shells know it: SIGPIPE."""
 

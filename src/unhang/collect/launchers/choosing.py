@@ -12,8 +12,6 @@ from unhang.collect.launchers import Choice, Launcher, flux, hosts, kubernetes, 
 from unhang.collect.launchers.local import Local
 from unhang.errors import UsageError
 
-__all__ = ["CHOICES", "add_choices", "is_chosen", "launcher_of"]
-
 CHOICES: tuple[Choice, ...] = (
     slurm.CHOICE,
     flux.CHOICE,

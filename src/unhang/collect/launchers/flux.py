@@ -10,8 +10,6 @@ from unhang.collect.launchers import Choice, Launcher, Option
 from unhang.collect.launchers.tools import ask_tool, hosts_of
 from unhang.errors import ToolError, UsageError
 
-__all__ = ["CHOICE", "Flux"]
-
 _JOB = re.compile(r"\w[\w.-]{0,99}")
 _HINT = "Run it inside the Flux instance that has the job; or name hosts with --hosts."
 

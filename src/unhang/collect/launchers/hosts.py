@@ -18,8 +18,6 @@ from unhang.collect.launchers import Choice, Launch, Launcher, Option, Program
 from unhang.collect.launchers.tools import hosts_of, read_host_file, require
 from unhang.errors import UsageError
 
-__all__ = ["CHOICE", "Pdsh", "Ssh", "Template"]
-
 
 @dataclass(frozen=True, slots=True)
 class Ssh(Launcher):

@@ -11,8 +11,6 @@ from unhang.collect.launchers.tools import ask_tool
 from unhang.errors import ToolError, UsageError
 from unhang.incoming import value_of
 
-__all__ = ["CHOICE", "Kubernetes"]
-
 _HINT = "Check the context and the rights: kubectl auth can-i create pods/exec"
 _NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 

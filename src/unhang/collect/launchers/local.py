@@ -8,8 +8,6 @@ from dataclasses import dataclass
 
 from unhang.collect.launchers import Launcher
 
-__all__ = ["Local"]
-
 
 @dataclass(frozen=True, slots=True)
 class Local(Launcher):

@@ -10,8 +10,6 @@ from pathlib import Path
 from unhang.collect.launchers import Choice, Launcher, Option
 from unhang.collect.launchers.tools import read_host_file, require
 
-__all__ = ["CHOICE", "Mpi"]
-
 
 @dataclass(frozen=True, slots=True)
 class Mpi(Launcher):

@@ -15,8 +15,6 @@ from unhang.collect.launchers.hosts import Ssh
 from unhang.collect.launchers.tools import ask_tool, check_host
 from unhang.errors import ToolError, UsageError
 
-__all__ = ["CHOICE", "Pbs"]
-
 _JOB = re.compile(r"\d{1,15}(?:\[\d{0,9}\])?(?:\.[\w.-]{1,200})?")
 _RUNS = ("R", "E")
 """Running, and exiting after it has run (qstat(1B)): both have nodes."""

@@ -21,8 +21,6 @@ from unhang.errors import MissingExtraError, ToolError
 from unhang.incoming import fit, value_of
 from unhang.isolated import python_command
 
-__all__ = ["CHOICE", "Ray"]
-
 _HINT = "Name the cluster: --ray ADDRESS (as in RAY_ADDRESS), or --ray auto on one of its nodes."
 
 

@@ -20,8 +20,6 @@ from unhang.collect.launchers import Choice, Launcher, Option
 from unhang.collect.launchers.tools import ask_tool
 from unhang.errors import ToolError, UsageError
 
-__all__ = ["CHOICE", "Slurm"]
-
 _JOB = re.compile(r"\d{1,12}(?:[_+]\d{1,9})?")
 _HINT = "Run it where SLURM's commands are, such as the login node; or name hosts with --hosts."
 _ENDED = frozenset(

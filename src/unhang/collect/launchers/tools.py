@@ -10,8 +10,6 @@ from pathlib import Path
 
 from unhang.errors import InputError, ToolError, UsageError
 
-__all__ = ["ask_tool", "check_host", "hosts_of", "read_host_file", "require"]
-
 _ASK_S = 30.0
 _HOST = re.compile(r"(?:[\w.-]+@)?[A-Za-z0-9_\[][\w.:%\]-]{0,253}")
 _RANGE = re.compile(r"\[([\d,-]+)\](?=[^\[]*$)")

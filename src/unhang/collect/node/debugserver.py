@@ -17,8 +17,6 @@ from unhang.collect.ranks import Target
 from unhang.collect.recorders import HOOKED, holds_calls, is_dump, is_hooked
 from unhang.stacks.pieces import split
 
-__all__ = ["PORT", "dumps_of_debug_server"]
-
 PORT = 25_999
 MAX_PAGE_BYTES = 1 << 30
 _PAGES = (

@@ -29,8 +29,6 @@ from unhang.record.contact.latest import read_page
 from unhang.record.contact.marks import Mark, alive
 from unhang.wording import fold_ranks
 
-__all__ = ["AskingTerms", "Dumps", "ask_for_dumps", "find_dumps", "last_calls"]
-
 MAX_FOUND = 100_000
 _ASK_S = 8.0
 _STOPPED = ("T", "t")

@@ -14,8 +14,6 @@ from pathlib import Path
 
 from unhang.collect.ranks import Target
 
-__all__ = ["take_logs"]
-
 MAX_LOGS = 10_000
 _DELETED = " (deleted)"
 

@@ -44,8 +44,6 @@ from unhang.stacks.excerpts import excerpts_of
 from unhang.stacks.formats.saved import dump_samples
 from unhang.telltale import harmless_log, without_secrets
 
-__all__ = ["EVERYTHING", "main"]
-
 EVERYTHING = ("dumps", "stacks", "logs", "env")
 
 

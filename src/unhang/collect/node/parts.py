@@ -14,8 +14,6 @@ from pathlib import Path
 
 from unhang.isolated import STANDARD_FIRST
 
-__all__ = ["reduced"]
-
 SMALL = 1 << 20
 """Bytes of dumps of one node that travel as they are."""
 

@@ -19,8 +19,6 @@ from unhang.collect.ranks import Target
 from unhang.rasclient import DEFAULT_ADDRESS, ask_about
 from unhang.surroundings import describe_node, harmless_environment
 
-__all__ = ["describe_ranks", "take_ras", "take_system"]
-
 PROGRAM_S = 10.0
 MAX_TEXT = 4 << 20
 MAX_ENVIRON = 1 << 20

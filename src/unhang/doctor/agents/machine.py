@@ -11,8 +11,6 @@ from pathlib import Path
 
 from unhang.room import pairs_of, pids_of
 
-__all__ = ["Machine", "machine_now"]
-
 WINDOW_S = 0.5
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _TIMEX = struct.Struct("@Illlli")

@@ -17,8 +17,6 @@ from typing import Any
 
 from unhang.collect.parcel import safe_node, write_parcel
 
-__all__ = ["AGENTS", "examine", "main"]
-
 AGENTS = ("facts", "gpu", "net", "ranks")
 
 

@@ -22,8 +22,6 @@ from typing import Any
 from unhang.doctor.agents import source_of
 from unhang.isolated import STANDARD_FIRST
 
-__all__ = ["Trace", "examine", "free_port"]
-
 GRACE_S = 8.0
 """For a rank's own watch to speak on a busy machine, before it counts as silent."""
 LONGEST_LINE = 1 << 16

@@ -28,8 +28,6 @@ from unhang.errors import ToolError, UsageError
 from unhang.incoming import fit, value_of
 from unhang.rankenv import RankEnv, node_of, number_of, rank_env
 
-__all__ = ["Joined", "Seat", "expected_hosts", "one_per_machine", "seat_of", "take_seat"]
-
 PREFIX = "unhang-doctor"
 POLL_S = 0.1
 LONGEST_S = 7_200.0

@@ -19,17 +19,6 @@ from unhang.collect.ship import Shipment, make_program
 from unhang.errors import UsageError
 from unhang.incoming import fit, value_of
 
-__all__ = [
-    "SHIPMENT",
-    "Launched",
-    "Node",
-    "NodeAnswer",
-    "NodeAsker",
-    "address_of",
-    "answer_of",
-    "split_addresses",
-]
-
 SHIPMENT = Shipment(
     "unhang.doctor.agents.node",
     ("__init__.py", "_version.py", "activity/__init__.py", "activity/looks.py", "isolated.py",

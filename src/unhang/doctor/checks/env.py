@@ -35,8 +35,6 @@ from unhang.room import Room
 from unhang.torchenv import warned_of
 from unhang.wording import printable
 
-__all__ = ["check_env"]
-
 Facts = Mapping[str, Any]
 """What agents/facts.py prints of one node."""
 

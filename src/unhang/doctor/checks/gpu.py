@@ -27,8 +27,6 @@ from unhang.doctor.checks.results import CheckResult, Level, host_subject, of_ho
 from unhang.report import Subject
 from unhang.wording import count_of, printable
 
-__all__ = ["check_gpus", "check_kernel_log"]
-
 MIN_LEFT_BYTES = 512 << 20
 MAX_NOTES = 20
 # NVML clocks throttle reasons: hardware slow-down, hardware thermal, hardware power brake.

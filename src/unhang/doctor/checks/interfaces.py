@@ -17,8 +17,6 @@ from unhang.checks import INTERFACE_MISSING, INTERFACE_UNWISE, MTU_DIFFERS, NAME
 from unhang.doctor.checks.results import CheckResult, host_subject, of_host
 from unhang.wording import printable
 
-__all__ = ["Lead", "check_interfaces", "leads_of", "nccl_interface", "use"]
-
 Facts = Mapping[str, Any]
 
 _WAVES = (("ib",), ("^docker", "lo", "virbr"), ("docker",), ("lo",))

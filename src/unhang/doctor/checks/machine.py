@@ -13,8 +13,6 @@ from unhang.doctor.agents.machine import Machine
 from unhang.doctor.checks.results import CheckResult, judged
 from unhang.incoming import overlaid
 
-__all__ = ["check_machine", "unset_clocks"]
-
 Facts = Mapping[str, Any]
 
 MIN_PROCESSES = 4_096

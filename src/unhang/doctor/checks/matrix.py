@@ -16,8 +16,6 @@ from unhang.doctor.checks.results import CheckResult, Level, host_subject
 from unhang.report import Subject
 from unhang.wording import printable
 
-__all__ = ["best_of", "calls_again", "check_matrix"]
-
 Row = Mapping[str, Any]
 """One connection that agents/net.py tried."""
 

@@ -8,8 +8,6 @@ from typing import Literal, TypeAlias
 from unhang.checks import Check
 from unhang.report import Subject
 
-__all__ = ["CheckResult", "Level", "host_subject", "judged", "of_host"]
-
 Level: TypeAlias = Literal["ok", "info", "warn", "fail", "skip"]
 
 

@@ -8,8 +8,6 @@ from typing import Any, TypedDict
 from unhang.incoming import fit, fitting
 from unhang.redact import is_address
 
-__all__ = ["gpus_misfit", "misfit", "rows_of"]
-
 
 class _Interface(TypedDict):
     name: str

@@ -19,8 +19,6 @@ from unhang.doctor.comm.teams import Participant, Team, hosts_of
 from unhang.report import Subject
 from unhang.wording import fold_ranks, printable
 
-__all__ = ["Search", "bad_pairs", "explain", "isolate"]
-
 FULL_TABLE = 8
 """Units up to which all pairs are tried; above, halves come first."""
 

@@ -23,8 +23,6 @@ from unhang.doctor.comm.teams import Drill, Participant, Runner, Team, hosts_of
 from unhang.report import Subject
 from unhang.wording import fold_ranks, printable
 
-__all__ = ["CommPlan", "judge", "run_comm"]
-
 SIZES = tuple(1 << power for power in (10, 14, 18, 22, 24))
 """Bytes of the timed collectives: 1 KB to 16 MB."""
 SLOW_PAIR = 6.0

@@ -14,8 +14,6 @@ from unhang.doctor.agents.ranks import Trace
 from unhang.doctor.asking.nodes import Node, NodeAnswer, NodeAsker
 from unhang.incoming import fitting
 
-__all__ = ["Crew", "Drill", "Participant", "Runner", "Team", "hosts_of", "places_on"]
-
 LONGEST_TEST_S = 900.0
 START_GRACE_S = 60.0
 

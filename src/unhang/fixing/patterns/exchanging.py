@@ -12,8 +12,6 @@ from typing import Final
 
 from unhang.fixing.patterns.script import Patch, Script, by_place
 
-__all__ = ["exchanged"]
-
 _WANTED: Final = frozenset({"torch.distributed.send", "torch.distributed.recv"})
 _PLACES: Final = {
     "send": ("tensor", "dst", "group", "tag"),

@@ -13,8 +13,6 @@ from typing import Final
 
 from unhang.fixing.patterns.script import Patch, Script, StatementList, by_place, shifted
 
-__all__ = ["hoisted"]
-
 _RANK: Final = re.compile(
     r"rank|is_(?:local_)?main|is_master|is_leader|is_chief|is_first|main_process"
 )

@@ -8,8 +8,6 @@ from pathlib import Path
 
 from unhang.fixing.patterns.script import Patch, Script, by_place, shifted
 
-__all__ = ["reordered"]
-
 
 def reordered(script: Script, lines: Sequence[int]) -> Iterator[Patch | str]:
     """The script with the calls at some lines in one order on all branches."""

@@ -12,8 +12,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
-__all__ = ["Patch", "Script", "StatementList", "by_place", "shifted"]
-
 _COLLECTIVE_METHODS = frozenset({"full_tensor", "redistribute", "wait_for_everyone"})
 """Methods of DTensors and of accelerate's Accelerator that every rank has to call."""
 

@@ -14,8 +14,6 @@ from typing import Final
 
 from unhang.fixing.patterns.script import Patch, Script, by_place
 
-__all__ = ["joined"]
-
 _PARALLEL: Final = "torch.nn.parallel"
 _NAME: Final = "DistributedDataParallel"
 

@@ -13,8 +13,6 @@ from unhang.ingest.columns.decoded import Decoded, Status
 from unhang.ingest.columns.dictionaries import Dictionaries
 from unhang.spans import distinct
 
-__all__ = ["refuse_impossible"]
-
 
 def refuse_impossible(decoded: Decoded, shared: Dictionaries) -> None:
     """Take such counters away, and note it; in place."""

@@ -19,19 +19,6 @@ from unhang.case import CALL_DTYPES, Window
 from unhang.model import Frame
 from unhang.spans import distinct
 
-__all__ = [
-    "ROW_DTYPES",
-    "BadDump",
-    "Declared",
-    "Decoded",
-    "DumpColumns",
-    "LostDumpError",
-    "Origin",
-    "Status",
-    "active_only",
-    "highest",
-]
-
 ROW_DTYPES: dict[str, type[np.generic]] = {
     **{key: kind for key, kind in CALL_DTYPES.items() if key not in ("dump", "rank", "group")},
     "pg": np.int32,

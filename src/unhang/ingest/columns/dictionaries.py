@@ -18,8 +18,6 @@ from unhang.ingest.columns.memberships import Memberships
 from unhang.model import Frame, OpName, Shape, Signature
 from unhang.stacks.ownership import is_recorders
 
-__all__ = ["MAX_FRAMES", "MAX_TENSORS", "Dictionaries", "Numbering", "clean_text", "parse_op"]
-
 MAX_TEXT = 4096
 """Longer names and paths are cut."""
 

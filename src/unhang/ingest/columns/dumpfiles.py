@@ -19,8 +19,6 @@ from unhang.ingest.discover.naming import NameClaim
 from unhang.model import DumpStatus, Note, NoteLevel
 from unhang.wording import count_of, rank_phrase
 
-__all__ = ["DumpFile", "characterise", "notes_of_files", "passed_over"]
-
 _IN_PATH = re.compile(r"(?:^|[/_.-])(nccl|gloo|xccl|hccl|mccl|rccl|ucc|mpi)(?=[/_.-]|$)")
 
 _NAMED = 3

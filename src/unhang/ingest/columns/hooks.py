@@ -13,8 +13,6 @@ from unhang.ingest.columns.dictionaries import Dictionaries
 from unhang.model import State
 from unhang.spans import distinct
 
-__all__ = ["mark_of"]
-
 _RECORDS_ITSELF = frozenset({"nccl", "gloo"})
 """Backends that torch records from inside, whose retired calls may be ones that timed out."""
 

@@ -16,8 +16,6 @@ from unhang.model import DEFAULT_GROUP
 from unhang.spans import distinct
 from unhang.wording import fold_ranks
 
-__all__ = ["name_by_members"]
-
 _MOST_RANGES = 64
 
 

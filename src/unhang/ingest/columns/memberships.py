@@ -11,8 +11,6 @@ from typing import TypeAlias
 
 from unhang.ingest.columns.values import parse_members
 
-__all__ = ["NOBODY", "Members", "Memberships"]
-
 Members: TypeAlias = tuple[int, ...]
 
 NOBODY = 0

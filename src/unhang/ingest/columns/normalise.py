@@ -34,8 +34,6 @@ from unhang.ingest.columns.torchcomms import is_torchcomms, repair
 from unhang.ingest.columns.values import as_int, int_column
 from unhang.model import Frame
 
-__all__ = ["describe", "finish", "normalise", "own_entries"]
-
 NEWEST_KNOWN = (2, 10)
 _STATE_KEY = "_comm_state"
 _MAX_FAILURES = 1000

@@ -18,8 +18,6 @@ from unhang.case import Calls, Dump
 from unhang.ingest.columns.decoded import Column
 from unhang.spans import distinct
 
-__all__ = ["counted_apart", "renumbered"]
-
 _COUNTED_APART = (2, 2)
 _MAJOR_AND_MINOR = 2
 

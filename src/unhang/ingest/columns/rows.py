@@ -26,8 +26,6 @@ from unhang.ingest.columns.dictionaries import (
 from unhang.ingest.columns.values import as_int, float_column, int_column, local_ids
 from unhang.model import Signature, State
 
-__all__ = ["STATES", "Rows", "columns_of", "elements_of", "work_of"]
-
 STATES = {
     "scheduled": State.SCHEDULED,
     "started": State.STARTED,

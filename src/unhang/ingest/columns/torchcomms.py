@@ -15,8 +15,6 @@ from unhang.ingest.columns.decoded import ROW_DTYPES, Decoded
 from unhang.ingest.columns.dictionaries import Dictionaries
 from unhang.spans import distinct
 
-__all__ = ["is_torchcomms", "repair"]
-
 _TIMEOUT_MS = 600_000
 _P2P = frozenset({"send", "recv", "batch_op_issue"})
 

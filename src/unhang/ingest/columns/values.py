@@ -15,8 +15,6 @@ import numpy.typing as npt
 
 from unhang.bounds import is_rank
 
-__all__ = ["as_int", "float_column", "int_column", "local_ids", "parse_members"]
-
 MAX_INT64 = 2**63 - 1
 MAX_DIGITS = 19
 MAX_TEXT_OF_NUMBER = 64

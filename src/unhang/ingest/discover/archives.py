@@ -21,8 +21,6 @@ from unhang.ingest.discover.sniff import HEAD_BYTES, MAX_FILE_BYTES, MAX_RATIO, 
 from unhang.packed import Packed, open_gzip, open_zstd
 from unhang.regular import open_regular
 
-__all__ = ["BadArchive", "Member", "inflate", "is_tar_inside", "members_of"]
-
 MAX_MEMBERS = 1_000_000
 
 _SMALL = 64 << 20

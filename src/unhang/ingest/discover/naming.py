@@ -13,15 +13,6 @@ from dataclasses import dataclass
 from unhang.bounds import is_rank
 from unhang.errors import UsageError
 
-__all__ = [
-    "NameClaim",
-    "compile_rank_pattern",
-    "looks_foreign",
-    "looks_like_dump",
-    "natural_key",
-    "read_name",
-]
-
 _PACKED = re.compile(r"\.(?:gz|zst|zstd)$", re.IGNORECASE)
 _EXTENSION = re.compile(
     r"\.(?:json|pickle|pkl|pt|bin|trace|dump|fr|txt|log|html|md|py)$", re.IGNORECASE

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from enum import Enum
 
-__all__ = ["HEAD_BYTES", "MAX_FILE_BYTES", "MAX_RATIO", "PART_MAGIC", "FileKind", "kind_of"]
-
 MAX_FILE_BYTES = 512 << 20
 """No dump is larger: 200,000 calls with stacks take 40 MB."""
 

@@ -19,8 +19,6 @@ from unhang.ingest.discover.naming import looks_foreign, looks_like_dump, natura
 from unhang.model import Note
 from unhang.regular import leading_out, not_followed
 
-__all__ = ["Inputs", "Source", "find_inputs", "may_be_dump", "show_path"]
-
 _MAX_FOLDER_DEPTH = 16
 _HINT = "Name a directory of dumps, a case directory, files, a glob in quotes, or an archive."
 _OUR_OWN = frozenset({MANIFEST, "report.json"})

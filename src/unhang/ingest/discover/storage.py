@@ -19,8 +19,6 @@ from unhang.ingest.discover.naming import natural_key
 from unhang.ingest.discover.sniff import HEAD_BYTES, MAX_FILE_BYTES, kind_of
 from unhang.ingest.discover.sources import Source, may_be_dump
 
-__all__ = ["copied", "is_stored", "listed"]
-
 _CASE = (MANIFEST, "dumps/", "stacks/")
 _WHEN = ("LastModified", "mtime", "last_modified", "updated")
 

@@ -21,8 +21,6 @@ from unhang.ingest.columns.memberships import Memberships
 from unhang.model import DEFAULT_GROUP, Group, Note
 from unhang.wording import count_of
 
-__all__ = ["Grouping", "resolve_groups"]
-
 Pair = tuple[str, str]
 """Name and description of a group, as a call has them."""
 

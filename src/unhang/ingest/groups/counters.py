@@ -14,9 +14,6 @@ from unhang.case import JOINED_BY_ENTRIES, JOINED_BY_ORDER, NOT_JOINED, GroupSta
 from unhang.ingest.columns.dumpfiles import DumpFile
 from unhang.ingest.groups.building import Grouping
 
-__all__ = ["join_statuses"]
-
-
 _COLUMNS = ("dump", "group", "pg_id", "joined_by",
             "last_enqueued", "last_started", "last_completed")  # fmt: skip
 

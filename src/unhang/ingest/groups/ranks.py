@@ -27,8 +27,6 @@ from unhang.model import DEFAULT_GROUP, Note
 from unhang.rankenv import rank_env
 from unhang.wording import count_of
 
-__all__ = ["World", "assign_ranks", "place_lone_dump", "split_replicas", "world_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class World:

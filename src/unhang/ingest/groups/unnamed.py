@@ -16,8 +16,6 @@ from unhang.ingest.columns.decoded import Decoded
 from unhang.ingest.columns.dictionaries import Dictionaries, parse_op
 from unhang.ingest.columns.dumpfiles import DumpFile
 
-__all__ = ["split_unnamed"]
-
 
 def split_unnamed(files: Sequence[DumpFile], shared: Dictionaries) -> None:
     """Give groups of one local id names of their own, in place, where they are provably several.

@@ -16,8 +16,6 @@ import numpy.typing as npt
 
 from unhang.built import fingerprint, fits
 
-__all__ = ["CUT", "OUTCOME_WIDTH", "UNUSUAL", "WHOLE", "Library", "found"]
-
 _NAME: Final = "ingest/native/decoder.so"
 LIBRARY: Final = Path(__file__).parents[2] / _NAME
 

@@ -23,8 +23,6 @@ from unhang.ingest.native.library import Int32s, Int64s, Library
 from unhang.ingest.native.translate import Translator
 from unhang.model import Note
 
-__all__ = ["NativeReader", "native_reader"]
-
 Found = tuple[Source, Decoded | None]
 
 _BATCH_BYTES = 32 << 20

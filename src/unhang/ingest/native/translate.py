@@ -25,8 +25,6 @@ from unhang.ingest.native.library import Int32s, Int64s, Library
 from unhang.model import Signature
 from unhang.wording import readable
 
-__all__ = ["Translator"]
-
 MAX_PAIRS = 256
 """Pairs of group and local id of one file that the decoder tells apart."""
 

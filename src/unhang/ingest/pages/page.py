@@ -26,8 +26,6 @@ from unhang.record.contact.latest import (
 )
 from unhang.wording import ranges_of
 
-__all__ = ["PageCall", "PageGroup", "calls_of", "groups_of", "splits_in"]
-
 BARRIER: Final = "monitored_barrier"
 ALL_TO_ALL: Final = "all_to_all"
 _MOST_MEMBERS: Final = 1 << 18

@@ -20,8 +20,6 @@ from unhang.record.contact.heartbeat import GroupBeat, Heartbeat, parse_heartbea
 from unhang.record.contact.latest import DTYPE_NAMES, DTYPES, PAGE_BYTES, Flag, Item
 from unhang.wording import rank_phrase
 
-__all__ = ["PageDump", "dumps_of", "where_needed"]
-
 _AFTER_SOME: Final = 1000
 _EXCHANGES: Final = {"send": "->", "recv": "<-", "recv_anysource": "<-"}
 _NO_CALLS: Final = ("", "new_group")

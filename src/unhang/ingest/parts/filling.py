@@ -29,8 +29,6 @@ from unhang.ingest.columns.dictionaries import Dictionaries, parse_op
 from unhang.ingest.parts.layout import DELTAS, LEAPS, PLAIN, TIMES
 from unhang.model import State
 
-__all__ = ["LANE", "MOST_ROWS", "Filling", "Sequel", "Waiting"]
-
 MOST_ROWS = 1 << 23
 """Calls up to which all rows are made."""
 

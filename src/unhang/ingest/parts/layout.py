@@ -24,11 +24,6 @@ from unhang.ingest.columns.decoded import Origin
 from unhang.ingest.discover.sniff import MAX_FILE_BYTES, MAX_RATIO, PART_MAGIC
 from unhang.model import DumpStatus
 
-__all__ = [
-    "ALWAYS_READ", "DELTAS", "LEAPS", "PLAIN", "TIMES", "BadPart", "Dictionary", "Part", "PartDump",
-    "encoded", "pack", "packed", "unpack", "unpacked",
-]  # fmt: skip
-
 PLAIN = ("name", "signature", "stack", "thread", "state", "origin", "retired", "is_p2p",
          "timeout_ms")  # fmt: skip
 """Columns that a kind of call has as they are."""

@@ -36,8 +36,6 @@ from unhang.ingest.parts.layout import (
 )
 from unhang.model import Frame, Note, NoteLevel, Signature, State
 
-__all__ = ["PartReader"]
-
 _MEMBERS_EACH = 64
 _INT64 = (1 << 63) - 1
 _LEVELS: dict[str, NoteLevel] = {"info": "info", "warning": "warning", "error": "error"}

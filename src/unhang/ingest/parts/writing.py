@@ -30,8 +30,6 @@ from unhang.ingest.parts.layout import (
 from unhang.model import Frame, Note, Signature, State
 from unhang.turns import begun_ns, turn_ns
 
-__all__ = ["make_part"]
-
 ROOM_FOR_TIMES = 512
 """Bytes a dump up to which all times are kept."""
 

@@ -16,12 +16,6 @@ import pickle
 import pickletools
 from typing import Final
 
-__all__ = [
-    "BYTES_OF_CONTAINER", "CLOSERS", "FIXED_WIDTH", "IGNORED", "LONG1", "MAX_MEMO", "PUSHES",
-    "PUTS", "SPARE_CONTAINERS", "STOP", "STRING_WIDTH", "TUPLES", "TUPLE_CODES", "name_of",
-    "too_many_containers",
-]  # fmt: skip
-
 
 def _codes(*opcodes: bytes) -> frozenset[int]:
     return frozenset(opcode[0] for opcode in opcodes)

@@ -21,8 +21,6 @@ from unhang.ingest.pickles.opcodes import (
     TUPLES,
 )
 
-__all__ = ["close_after_last_entry"]
-
 _MARK, _TUPLE = pickle.MARK[0], pickle.TUPLE[0]
 _SETITEMS, _APPENDS = pickle.SETITEMS[0], pickle.APPENDS[0]
 _TAKES = {pickle.APPEND[0]: 1, pickle.SETITEM[0]: 2}

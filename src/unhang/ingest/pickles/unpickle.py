@@ -37,8 +37,6 @@ from unhang.ingest.pickles.opcodes import (
 from unhang.ingest.pickles.salvage import close_after_last_entry
 from unhang.wording import readable
 
-__all__ = ["BadPickle", "Unpickled", "unpickle"]
-
 _RUN = re.compile(
     rb"(?:h.|K.|\]\(|[eu]|[N\x88\x89]|M..|J....|\x8a\x08.{8}"
     rb"|j..[\x00-\x0f]\x00|q.|r..[\x00-\x0f]\x00|G.{8}|[(\]as\x94]){1,4096}",

@@ -15,8 +15,6 @@ from unhang.logs.lines.tracebacks import HEADER
 from unhang.logs.lines.wrappers import WRAPPER_ANCHORS
 from unhang.logs.rules import RULES, LogRule
 
-__all__ = ["candidates", "lines_above", "wanted_by"]
-
 _Search = Callable[[bytes], list[tuple[int, int, int]]]
 
 

@@ -19,8 +19,6 @@ from msgspec.structs import replace as changed
 from unhang.errors import InputError
 from unhang.logs.lines.prefixes import Line
 
-__all__ = ["ENTRY_ANCHOR", "SummaryEntry", "entry_of", "error_text"]
-
 ENTRY_ANCHOR = "  exitcode  : "
 """Stands in every entry of the summary, below its time, host and rank."""
 

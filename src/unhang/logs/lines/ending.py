@@ -9,8 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-__all__ = ["TAIL", "speaks_of_trouble", "troubled"]
-
 TAIL = 16_384
 """Bytes at the end of a log in which words of trouble are looked for."""
 LAST_LINES = 30

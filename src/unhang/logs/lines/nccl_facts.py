@@ -9,8 +9,6 @@ from collections.abc import Iterable, Iterator
 from unhang.model import UNKNOWN_RANK, Fact, Note
 from unhang.wording import rank_phrase
 
-__all__ = ["FACT_ANCHORS", "differing", "fact_of", "interfaces_taken"]
-
 _TAKEN = {
     "socket interface": "NCCL took",
     "socket interfaces": "NCCL took",

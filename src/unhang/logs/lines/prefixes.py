@@ -17,8 +17,6 @@ from msgspec import Struct
 
 from unhang.logs.lines.stamps import STAMPS, in_year, read_stamp
 
-__all__ = ["Line", "clean", "parse_line", "parse_plain"]
-
 MAX_LINE = 4000
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-_])")
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]")

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 
 from unhang.logs.lines.signs import gets_on
 
-__all__ = ["Standstill", "standing_still"]
-
 REPORTS = 2
 """Reports of zero in a row: between them a whole interval passed without a token."""
 

@@ -10,8 +10,6 @@ import re
 from collections.abc import Iterator
 from typing import TypeAlias
 
-__all__ = ["ENOUGH", "WINDOW", "StepLine", "gets_on", "goes_on", "looks_like_a_job", "step_lines"]
-
 WINDOW = 1 << 18
 """Bytes of a block in which a shape is looked for."""
 ENOUGH = 3

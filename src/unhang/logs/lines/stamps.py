@@ -11,8 +11,6 @@ import re
 from datetime import datetime, timezone
 from functools import lru_cache
 
-__all__ = ["STAMPS", "Stamp", "in_year", "read_stamp"]
-
 Stamp = tuple[int, bool]
 """Wall clock in ns since 1970 (as UTC where no zone is named), and whether a zone is named."""
 

@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 from unhang.model import Frame
 from unhang.stacks.ownership import same_file
 
-__all__ = ["HEADER", "RECORDED", "Traceback", "TracebackReader"]
-
 HEADER = "Traceback (most recent call last)"
 RECORDED = HEADER + r":\n"
 """A traceback in one line, with its line ends written out, as JSON has them."""

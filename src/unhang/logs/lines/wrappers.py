@@ -9,8 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-__all__ = ["LAST_ERROR", "WRAPPER_ANCHORS", "wrapped_in"]
-
 LAST_ERROR = "Last error:"
 """NCCL's own words stand behind it, mostly in the next line."""
 

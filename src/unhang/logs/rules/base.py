@@ -12,8 +12,6 @@ from unhang.kinds import Family, Kind, Remedy, Trait
 from unhang.logs.rules.only import ONLY
 from unhang.model import LogRole
 
-__all__ = ["Below", "LogRule", "rule_from"]
-
 Blame: TypeAlias = Literal["writer", "ranks", "nobody"]
 
 _GAP = re.compile(r"(?<!\\)\.\*")

@@ -6,27 +6,6 @@ from typing import Final
 
 from unhang.logs.rules import RULES
 
-__all__ = [
-    "CHILD_FAILED",
-    "ELASTIC_BLAMES",
-    "ENDED_BY_SIGNAL",
-    "KILLED",
-    "LOOPBACK_REFUSED",
-    "PEER_REFUSED",
-    "RAS_DEAD",
-    "RAS_MISMATCH",
-    "REFUSED",
-    "SERVING_STALLED",
-    "STANDING",
-    "TAKES_LOOPBACK",
-    "TAKES_VIRTUAL",
-    "TIMED_OUT",
-    "UNANSWERED",
-    "UNEXPLAINED_ERROR",
-    "UNHANDLED_EXCEPTION",
-    "WORKER_DIED",
-]
-
 _NAMED = {rule.slug: rule for rule in RULES}
 
 CHILD_FAILED: Final = _NAMED["child-failed"]

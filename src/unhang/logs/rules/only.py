@@ -8,8 +8,6 @@ from typing import Final
 
 from unhang.logs.rules.sxids import is_corrected, is_fault
 
-__all__ = ["ONLY"]
-
 
 def _more_joined(match: re.Match[str]) -> bool:
     """More processes have joined than are expected: fewer is how each barrier begins."""

@@ -11,8 +11,6 @@ from __future__ import annotations
 import re
 from typing import Final
 
-__all__ = ["SXIDS", "is_corrected", "is_fault"]
-
 _CORRECTED = "one bit flipped in the switch and was corrected: no effect"
 _TWO_BITS = "two bits flipped in the switch and could not be corrected: hardware, its link stops"
 _PARITY = "a parity error in the switch: hardware, its link stops"

@@ -9,8 +9,6 @@ from typing import Final
 
 from unhang.model import LogRole
 
-__all__ = ["XIDS", "role_of_xid"]
-
 _COPY_ENGINES = (39, 40, 41, 70, 71, 72, 75, 76, 77, 85, *range(126, 136))
 
 XIDS: Final[dict[int, str]] = {

@@ -16,8 +16,6 @@ from typing import Any, Final
 
 from unhang.record.calls.ring import Foreign, RingEntry
 
-__all__ = ["Followed", "ended"]
-
 MOST_HELD: Final = 256
 ASKED_AT_ONCE: Final = 4
 

@@ -26,8 +26,6 @@ from unhang.record.calls.groups import backends_of, channel_of, recorded_by_torc
 from unhang.record.calls.recorder import Recorder
 from unhang.record.calls.ring import Foreign, RingEntry
 
-__all__ = ["adopt", "wanted"]
-
 METHODS: Final = (*wrap.COLLECTIVES, *wrap.P2P, "_start_coalescing", "_end_coalescing")
 
 _own_classes: set[type] = set()

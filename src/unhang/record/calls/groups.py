@@ -17,19 +17,6 @@ from unhang.record.contact.heartbeat import GroupBeat
 from unhang.record.dumps.torchfr import FUNCTIONS
 from unhang.record.process import ArmedProcess, GroupFact
 
-__all__ = [
-    "CHANNELS",
-    "channel_of",
-    "channels",
-    "forget_channels",
-    "hooked_by_torch",
-    "named",
-    "note_groups",
-    "pg_config",
-    "recorded_by_torch",
-    "torch_records",
-]
-
 _OWN: Final = frozenset(name for name, _, _ in FUNCTIONS)
 """Backends that record themselves."""
 _HOOKS: Final = "pg_flight_recorder_hooks"

@@ -13,8 +13,6 @@ from typing import Any, Final
 from unhang.record.contact.beat import Beat
 from unhang.record.contact.latest import members_text
 
-__all__ = ["MAKES", "Making"]
-
 MAKES: Final = "new_group"
 """What the heartbeat calls it."""
 

@@ -23,17 +23,6 @@ from unhang.record.calls.remembering import counts, known_dtypes
 from unhang.record.calls.ring import COMPLETED, SCHEDULED, STARTED, Channel, Foreign, RingEntry
 from unhang.record.calls.sites import MAX_FRAMES, RawStack
 
-__all__ = [
-    "COLLECTIVE",
-    "NO_PEER",
-    "ROOTED_COLLECTIVE",
-    "SEND_OR_RECEIVE",
-    "WAIT",
-    "Quick",
-    "entry_of",
-    "found",
-]
-
 _NAME: Final = "record/calls/compiled.so"
 LIBRARY: Final = Path(__file__).parents[2] / _NAME
 

@@ -21,8 +21,6 @@ from unhang.record.contact.heartbeat import Word
 from unhang.record.process import ArmedProcess
 from unhang.telltale import without_secrets
 
-__all__ = ["Recorder", "is_timeout"]
-
 MOST_FAILED_CALLS: Final = 100
 MOST_TENSOR_FACTS: Final = 4096
 TIMEOUT: Final = re.compile(r"tim(e|ed)[ -]?out", re.IGNORECASE)

@@ -26,16 +26,6 @@ from unhang.record.contact.latest import (
     members_text,
 )
 
-__all__ = [
-    "NOTHING",
-    "Given",
-    "LatestCalls",
-    "counts",
-    "given_by",
-    "known_dtypes",
-    "splits_of",
-]
-
 _COUNTED: Final = frozenset({"gloo", "nccl", "xccl"})
 """Backends whose own count of calls is the sequence number that torch's recorder writes."""
 _ON_HOST: Final = "gloo"

@@ -18,18 +18,6 @@ from unhang.record.calls.sites import RawStack, frames_of
 from unhang.record.contact.latest import DTYPE_NAMES
 from unhang.telltale import without_secrets
 
-__all__ = [
-    "COMPLETED",
-    "FAILED",
-    "SCHEDULED",
-    "STARTED",
-    "Channel",
-    "Foreign",
-    "Ring",
-    "RingEntry",
-    "TensorFact",
-]
-
 Foreign: TypeAlias = Any
 """An object of torch's, whose types cannot be named here: torch is imported lazily, if at all."""
 

@@ -17,8 +17,6 @@ from typing import Any, Final, NamedTuple
 from unhang.record.calls import wrap
 from unhang.record.calls.ring import Foreign
 
-__all__ = ["RpcWait", "asked", "counts", "forget", "install", "named"]
-
 _MOST: Final = 8
 """Names of one process that its heartbeat has room for."""
 

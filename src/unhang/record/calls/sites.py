@@ -13,20 +13,6 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Final
 
-__all__ = [
-    "MACHINERY",
-    "MAX_FRAMES",
-    "SiteStacks",
-    "capture",
-    "current_stacks",
-    "frames_of",
-    "line_of",
-    "main_site",
-    "program_frames",
-    "program_site",
-    "site_frame",
-]
-
 MAX_FRAMES: Final = 100
 OWN_DIR: Final = str(Path(__file__).parents[1])
 

@@ -13,8 +13,6 @@ from typing import Any, Final
 from unhang.record.calls import wrap
 from unhang.record.calls.ring import Foreign
 
-__all__ = ["install"]
-
 _WAITING: Final = ("get", "wait")
 _SETTING: Final = ("set", "add")
 

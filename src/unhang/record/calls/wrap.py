@@ -37,22 +37,6 @@ from unhang.record.calls.ring import Channel, Foreign, RingEntry
 from unhang.record.calls.sites import capture
 from unhang.record.contact.beat import Beat
 
-__all__ = [
-    "COLLECTIVES",
-    "ORIGINALS",
-    "P2P",
-    "attach",
-    "current",
-    "detach",
-    "install",
-    "installed",
-    "long_way",
-    "named",
-    "not_compiled",
-    "tensors_of",
-    "waiting",
-]
-
 COLLECTIVES: Final[dict[str, str]] = {
     "allreduce": "all_reduce",
     "allreduce_coalesced": "allreduce_coalesced",

@@ -41,8 +41,6 @@ from unhang.record.contact.heartbeat import (
 )
 from unhang.record.contact.latest import PAGE_BYTES
 
-__all__ = ["Beat"]
-
 _MOST_NAME = 8
 MASK: Final = (1 << 63) - 1
 LEAVES_NS: Final = 3_000_000_000

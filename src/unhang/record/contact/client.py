@@ -17,8 +17,6 @@ from typing import Any, Final
 
 from unhang.record.contact import sockets
 
-__all__ = ["AskError", "RefusedError", "ask", "ask_worker", "request_dump"]
-
 MAX_LINE_BYTES: Final = 16 * 1024 * 1024
 MAX_HTTP_BYTES: Final = 256 * 1024 * 1024
 

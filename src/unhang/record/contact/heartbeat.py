@@ -24,18 +24,6 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Final
 
-__all__ = [
-    "GroupBeat",
-    "Heartbeat",
-    "Phase",
-    "Word",
-    "bytes_of",
-    "parse_heartbeat",
-    "read_heartbeat",
-    "read_slot",
-    "root_word",
-]
-
 OTHER: Final = "other"
 """The recorder of a backend that has no number of its own in this table."""
 

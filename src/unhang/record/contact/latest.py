@@ -28,8 +28,6 @@ from unhang.record.contact.heartbeat import (
     bytes_of,
 )
 
-__all__ = ["DTYPES", "DTYPE_NAMES", "Flag", "Item", "members_text", "read_page"]
-
 RING_START: Final = FILE_BYTES
 RECORDS, RECORD_WORDS = 64, 32
 TABLE_START: Final = RING_START + RECORDS * RECORD_WORDS * 8

@@ -14,8 +14,6 @@ from urllib.parse import parse_qs, urlsplit
 from unhang.record.contact.heartbeat import bytes_of
 from unhang.telltale import without_secrets
 
-__all__ = ["Meeting", "RpcWorker", "told_by", "told_rpc"]
-
 _MOST_COMMAND = 1 << 16
 _RPC_POSITIONS = ("name", "backend", "rank", "world_size", "rpc_backend_options")
 _RPC_THREADS = 16

@@ -19,8 +19,6 @@ from unhang.record.contact.triggers import TriggerThread
 from unhang.record.crash import CrashWatch
 from unhang.record.headroom import few_threads
 
-__all__ = ["open_faults", "open_heartbeat", "open_socket", "open_worker", "take_signal"]
-
 
 def open_heartbeat(recorder: Recorder) -> None:
     """Beat into a file from now on.

@@ -11,18 +11,6 @@ import re
 import stat
 from pathlib import Path
 
-__all__ = [
-    "RuntimeDirError",
-    "create_private_dir",
-    "is_private",
-    "job_dir",
-    "private_dir",
-    "private_opener",
-    "roots",
-    "runtime_root",
-    "safe_name",
-]
-
 
 class RuntimeDirError(OSError):
     """No private directory for marks and sockets could be made or trusted."""

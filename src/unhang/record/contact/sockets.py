@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-__all__ = ["peer_pid", "peer_uid", "short"]
-
 LONGEST_NAME: Final = 107
 """Bytes that the kernel takes for a socket's name."""
 

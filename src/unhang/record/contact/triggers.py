@@ -33,8 +33,6 @@ from unhang.record.dumps.dumpfile import THREAD_NAME
 from unhang.record.dumps.taking import REASONS, TakenDumps, take
 from unhang.record.unsignalled import unsignalled
 
-__all__ = ["MAX_REQUEST_BYTES", "TriggerThread"]
-
 MAX_REQUEST_BYTES: Final = 64 * 1024
 PEER_TIMEOUT_S: Final = 2.0
 REPLY_TIMEOUT_S: Final = 10.0

@@ -16,8 +16,6 @@ from unhang.record.calls.ring import Foreign
 from unhang.record.contact import sockets
 from unhang.record.unsignalled import unsignalled
 
-__all__ = ["start"]
-
 ERROR_LEVEL = 2
 
 

@@ -31,18 +31,6 @@ from unhang.record.contact.runtime_dir import private_dir
 from unhang.record.dumps.torchfr import COUNTERS, TorchRecorder, crashes, recorders
 from unhang.record.process import ArmedProcess, env_local_rank
 
-__all__ = [
-    "FORMAT_VERSION",
-    "SCHEMA",
-    "THREAD_NAME",
-    "DumpDraft",
-    "add_frames",
-    "collect",
-    "encode",
-    "rewrite",
-    "write",
-]
-
 SCHEMA: Final = "unhang.dump/1"
 THREAD_NAME: Final = "unhang"
 """The recorder's own thread, which does not belong in a dump."""

@@ -16,8 +16,6 @@ from typing import Final
 from unhang.rankenv import attempt_of
 from unhang.torchenv import TEMP_FILE
 
-__all__ = ["NAMES", "stage_torch_dumps"]
-
 NAMES: Final = (TEMP_FILE.newer, TEMP_FILE.older)
 
 

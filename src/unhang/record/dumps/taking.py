@@ -18,8 +18,6 @@ from unhang.record.contact.runtime_dir import safe_name
 from unhang.record.dumps import dumpfile
 from unhang.record.dumps.dumpfile import DumpDraft
 
-__all__ = ["END", "REASONS", "TakenDumps", "take"]
-
 END: Final = "end"
 """The incident of a process that comes to its end; it is written whatever the limit."""
 

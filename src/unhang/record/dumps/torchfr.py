@@ -29,8 +29,6 @@ from typing import Any, Final
 from unhang.record.contact.client import RefusedError, ask_worker
 from unhang.record.contact.heartbeat import GroupBeat
 
-__all__ = ["FUNCTIONS", "TorchRecorder", "counters", "crashes", "load_plain", "recorders"]
-
 COUNTERS: Final = (
     "last_enqueued_collective",
     "last_started_collective",

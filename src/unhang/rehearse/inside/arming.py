@@ -22,8 +22,6 @@ from unhang.rehearse.inside.store import RehearsedStore
 from unhang.rehearse.inside.works import Desk
 from unhang.rehearse.matching.talking import Foreign
 
-__all__ = ["arm"]
-
 NAME = "rehearsal"
 _LOCAL: Final = 5
 """Where `new_group` learns that its members alone call it."""

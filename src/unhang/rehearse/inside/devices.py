@@ -26,8 +26,6 @@ from unhang.rehearse.matching.talking import Foreign
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["NoDevices", "replace_cuda"]
-
 _MEMORY: Final = 80 << 30
 
 

@@ -21,8 +21,6 @@ from unhang.rehearse.inside.refusing import refuse_counts, refuse_sizes, refuse_
 from unhang.rehearse.inside.works import Desk, RehearsedWork
 from unhang.rehearse.matching.talking import Foreign
 
-__all__ = ["RehearsedGroup"]
-
 
 def _reduction(options: Foreign) -> str:
     asked = getattr(options, "reduceOp", "SUM")

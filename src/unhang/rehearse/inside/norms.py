@@ -15,8 +15,6 @@ from torch.nn.parallel import DistributedDataParallel
 from unhang.rehearse.inside.payloads import Tensor
 from unhang.rehearse.matching.talking import Foreign
 
-__all__ = ["arm_norms"]
-
 
 class _Exchange(torch.autograd.Function):  # type: ignore[misc] # torch is not typed
     """Gather statistics on the way forward, reduce gradients on the way back."""

@@ -17,8 +17,6 @@ import sys
 import traceback
 from typing import Any
 
-__all__ = ["main"]
-
 
 def _find_package() -> None:
     """Let `unhang` be imported from where this file lies, and nothing else from there."""

@@ -19,8 +19,6 @@ import torch
 
 from unhang.rehearse.matching.talking import Foreign
 
-__all__ = ["LARGEST", "Sender", "fill", "keep", "plain"]
-
 Tensor: TypeAlias = Any
 """torch's own; its types are not ours to check against every version."""
 

@@ -21,8 +21,6 @@ from unhang.rehearse.inside.refusing import REFUSERS
 from unhang.rehearse.inside.works import Desk
 from unhang.rehearse.matching.talking import Foreign, GoneError, RankLine
 
-__all__ = ["run"]
-
 
 def run(plan: dict[str, Any]) -> int:
     """Run the script to its end; returns the exit code."""

@@ -12,8 +12,6 @@ from typing import Final
 
 from unhang.rehearse.matching.talking import RankLine
 
-__all__ = ["READS", "Readings"]
-
 READS: Final = frozenset(
     {"item", "tolist", "numpy", "nonzero", "__bool__", "__int__", "__float__", "__index__"}
     | {"is_nonzero", "equal", "allclose"}

@@ -12,8 +12,6 @@ from typing import Final
 
 from unhang.rehearse.inside.payloads import Tensor
 
-__all__ = ["REFUSERS", "refuse_counts", "refuse_sizes", "refuse_splits"]
-
 REFUSERS: Final = ("refuse_counts", "refuse_sizes", "refuse_splits")
 """Functions of ours that raise as torch does: what they raise is the script's own error."""
 

@@ -17,8 +17,6 @@ import torch.distributed as dist
 from unhang.rehearse.inside.works import Desk
 from unhang.rehearse.matching.talking import Foreign
 
-__all__ = ["RehearsedStore"]
-
 
 def _packed(value: Foreign) -> str:
     data = value.encode() if isinstance(value, str) else bytes(value)

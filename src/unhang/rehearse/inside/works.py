@@ -17,8 +17,6 @@ from unhang.rehearse.inside.payloads import Sender, Tensor, fill, keep, plain
 from unhang.rehearse.inside.readings import Readings
 from unhang.rehearse.matching.talking import Foreign, RankLine
 
-__all__ = ["Desk", "RehearsedWork"]
-
 Frames: TypeAlias = list[tuple[str, str, int]]
 
 _OURS: Final = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - compared as text

@@ -12,8 +12,6 @@ from typing import Any, TypeAlias
 
 from unhang.rehearse.matching.issue import Bundle, Issue, Shapes
 
-__all__ = ["FROM_ROOT", "MemberMeeting", "PairChannel", "agree"]
-
 Launch: TypeAlias = Any
 """The engine's launch: opaque here."""
 

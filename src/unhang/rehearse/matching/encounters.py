@@ -17,8 +17,6 @@ from unhang.rehearse.matching.issue import Issue, IssueSite
 from unhang.rehearse.matching.parties import Frames, MadeCall, OneLaunch, RankGroup
 from unhang.rehearse.matching.talking import Message
 
-__all__ = ["Encounters", "issue_of", "unpaired"]
-
 _NOWHERE: Final = IssueSite("", "", 0)
 
 

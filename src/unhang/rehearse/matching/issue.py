@@ -10,8 +10,6 @@ from typing import TypeAlias
 
 from unhang.model import Shape
 
-__all__ = ["Bundle", "Issue", "IssueSite", "Shapes"]
-
 Shapes: TypeAlias = tuple[Shape, ...]
 
 

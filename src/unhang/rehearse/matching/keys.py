@@ -8,8 +8,6 @@ from typing import Any
 
 from unhang.rehearse.matching.talking import Foreign, Message
 
-__all__ = ["SharedKeys"]
-
 
 class SharedKeys:
     """What torch's stores hold, by store and key."""

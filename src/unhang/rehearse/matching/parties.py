@@ -9,8 +9,6 @@ from unhang.rehearse.matching.agreement import MemberMeeting
 from unhang.rehearse.matching.issue import Issue
 from unhang.rehearse.matching.talking import Message
 
-__all__ = ["Frames", "LivingRank", "MadeCall", "OneLaunch", "RankGroup", "Waiter"]
-
 Frames: TypeAlias = tuple[tuple[str, str, int], ...]
 """Function, file, line; innermost first."""
 Waiter: TypeAlias = int

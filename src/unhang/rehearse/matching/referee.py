@@ -29,8 +29,6 @@ from unhang.rehearse.matching.parties import (
 )
 from unhang.rehearse.matching.talking import Message
 
-__all__ = ["Referee", "RehearsalEnd"]
-
 _POLL_S: Final = 1.0
 """A rank that polls asks again within so long: it sleeps no longer than 0.05 s in a rehearsal."""
 

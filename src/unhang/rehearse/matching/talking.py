@@ -13,8 +13,6 @@ import struct
 import threading
 from typing import Any, Final, TypeAlias
 
-__all__ = ["LENGTH", "Foreign", "GoneError", "Message", "RankLine", "decoded", "encoded"]
-
 Message: TypeAlias = dict[str, Any]
 Foreign: TypeAlias = Any
 """A value of torch's, or of a script's: ours to hand on, not to check."""

@@ -18,8 +18,6 @@ from unhang.report import Finding, Site
 from unhang.stacks.ownership import user_frame
 from unhang.wording import printable
 
-__all__ = ["with_earlier_partners"]
-
 _SIDES: Final = {"send": ("recv", "received from"), "recv": ("send", "sent to")}
 
 

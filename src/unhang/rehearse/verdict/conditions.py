@@ -6,8 +6,6 @@ import ast
 import functools
 import linecache
 
-__all__ = ["conditions_of"]
-
 
 def conditions_of(file: str, line: int) -> tuple[str, ...] | None:
     """The conditions of the `if` statements around a line, within its function; outermost first.

@@ -21,8 +21,6 @@ from unhang.report import Decision, Finding, RankStatus, Report, Site
 from unhang.stacks.ownership import user_frame
 from unhang.wording import count_of, printable, rank_phrase
 
-__all__ = ["with_failures", "with_never_started"]
-
 _WIDTH: Final = 300
 
 

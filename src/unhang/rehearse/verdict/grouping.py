@@ -23,8 +23,6 @@ from unhang.report import Decision, Finding, Report, Site, Subject
 from unhang.stacks.ownership import user_frame
 from unhang.wording import printable, rank_phrase
 
-__all__ = ["with_groups_made"]
-
 _Asked: TypeAlias = tuple[tuple[int, ...], Frames]
 _MOST_SITES: Final = 4
 

@@ -23,8 +23,6 @@ from unhang.report import Finding, Site
 from unhang.stacks.ownership import is_library
 from unhang.wording import rank_phrase
 
-__all__ = ["with_odd_side"]
-
 _Way: TypeAlias = tuple[tuple[str, str, int], ...]
 _Words: TypeAlias = Callable[[Sequence[int], Sequence[int]], str]
 _SIDES: Final = 2

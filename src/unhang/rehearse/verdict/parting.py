@@ -18,8 +18,6 @@ from unhang.report import Finding, Site
 from unhang.stacks.ownership import is_library
 from unhang.wording import printable, rank_phrase
 
-__all__ = ["with_parting", "with_waiting_lines"]
-
 _Way: TypeAlias = tuple[Frame, ...]
 """A script's own frames, outermost first."""
 _MOST: Final = 4

@@ -37,8 +37,6 @@ from unhang.report import Confidence, Decision, Finding, Reason, Report, Subject
 from unhang.stacks.ownership import is_library, user_frame
 from unhang.wording import count_of, printable, rank_phrase
 
-__all__ = ["judged"]
-
 _OURS: Final = str(Path(__file__).parents[1])
 _SOURCE: Final = "rehearsal"
 _LAST: Final = 4096

@@ -14,15 +14,6 @@ from unhang.report import Finding, Report
 from unhang.stacks.ownership import is_library
 from unhang.wording import count_of, rank_phrase
 
-__all__ = [
-    "of_those_that_ran",
-    "others_do_alike",
-    "ranks_that_ran",
-    "roles",
-    "standing_for",
-    "with_doubts",
-]
-
 _MOST: Final = 4
 _Schedule: TypeAlias = tuple[object, ...]
 

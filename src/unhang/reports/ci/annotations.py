@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from unhang.report import Report, Status
 from unhang.wording import printable
 
-__all__ = ["LEVELS", "Placed", "placed"]
-
 LEVELS: dict[Status, str] = {
     "problem": "error", "slow": "warning", "insufficient": "warning", "healthy": "notice",
 }  # fmt: skip

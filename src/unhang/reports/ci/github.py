@@ -7,8 +7,6 @@ from unhang.report import Report
 from unhang.reports.ci.annotations import LEVELS, Placed, placed
 from unhang.reports.look import Look
 
-__all__ = ["render"]
-
 
 def render(report: Report, case: Case | None = None, look: Look | None = None) -> str:
     """Return the commands, one a line; `case` and `look` change nothing."""

@@ -9,8 +9,6 @@ from unhang.report import Report
 from unhang.reports.ci.annotations import Placed, placed
 from unhang.reports.look import Look
 
-__all__ = ["render"]
-
 
 def render(report: Report, case: Case | None = None, look: Look | None = None) -> str:
     """Return one suite with one test for each message; `case` and `look` change nothing."""

@@ -11,8 +11,6 @@ from unhang.report import Report
 from unhang.reports.ci.annotations import LEVELS, Placed, placed
 from unhang.reports.look import Look
 
-__all__ = ["render"]
-
 _SCHEMA: Final = "https://json.schemastore.org/sarif-2.1.0.json"
 _HOME: Final = "https://github.com/unhang/unhang"
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from typing import Final
 
-__all__ = ["axis_of"]
-
 _LETTERS: Final = re.compile(r"[a-z]+")
 _AXES: Final = {
     "tensor-parallel": {"tensor", "tp"},

@@ -30,8 +30,6 @@ from unhang.reports.content.phrases import (
 )
 from unhang.wording import count_of, printable, rank_phrase
 
-__all__ = ["Brief", "brief_of"]
-
 _MOST_STEPS = 3
 _MOST_LINES = {"culprit": 2, "peers": 1, "about": 2}
 _MOST_LOST, _MOST_PLACES, _MOST_REASONS, _MOST_UNLIKE = 2, 2, 1, 3

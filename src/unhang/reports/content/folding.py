@@ -14,8 +14,6 @@ from unhang.model import Note
 from unhang.report import Finding, RankStatus
 from unhang.wording import count_of, fold_ranks, printable, rank_phrase
 
-__all__ = ["RankRow", "cause_lines", "fold_notes", "fold_rank_table", "fold_rest"]
-
 MAX_ROWS_OF_A_STATUS = 4
 MAX_REST = 8
 MAX_CAUSE_LINES = 8

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from unhang.checks import Check
     from unhang.logs.rules import LogRule
 
-__all__ = ["by_family", "find", "page_of"]
-
 _PACKAGE = Path(__file__).parents[2]
 _PLACES = (_PACKAGE / "pages", _PACKAGE.parents[1] / "docs" / "codes")  # wheel, source tree
 _MARKS = re.compile(r"^<!-- [^\n]* -->\n", re.MULTILINE)

@@ -10,8 +10,6 @@ from unhang.report import Before, Blamed, Excerpt, Finding, Identity, Report, Si
 from unhang.reports.content.phrases import short_path
 from unhang.wording import count_of, printable, rank_phrase
 
-__all__ = ["before_words", "code_lines", "difference_lines", "identity_lines", "one_line_each"]
-
 _BAR = " │ "
 _MOST_COMMAND, _MOST_HOSTS = 100, 3
 _MOST_AROUND = 3

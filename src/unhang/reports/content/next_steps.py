@@ -18,8 +18,6 @@ from unhang.kinds import Trait
 from unhang.report import Finding, RankStatus, Report, Step
 from unhang.wording import count_of, fold_ranks, printable, rank_phrase, shell_word
 
-__all__ = ["main_finding", "next_steps", "with_steps"]
-
 _MOST_CULPRITS, _MOST_VICTIMS = 4, 2
 _ALIGNED = frozenset({"absent", "disagreement", "deadlock", "transport", "slow"})
 """Families for which the calls of both sides, side by side, show something."""

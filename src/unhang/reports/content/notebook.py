@@ -12,8 +12,6 @@ from unhang.report import Report
 from unhang.reports.content.brief import brief_of
 from unhang.wording import printable
 
-__all__ = ["render"]
-
 _INK: Final = {"problem": "#b4232a", "healthy": "#1a6b33"}
 _OTHER_INK: Final = "#7a5200"
 

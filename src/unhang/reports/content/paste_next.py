@@ -7,8 +7,6 @@ from unhang.report import Report
 from unhang.stacks.meaning import meaning_of
 from unhang.wording import fold_ranks, rank_phrase
 
-__all__ = ["paste_next"]
-
 _STACKS = "py-spy dump --pid PID"
 
 

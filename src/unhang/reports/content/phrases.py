@@ -15,18 +15,6 @@ from unhang.model import Frame, short_name
 from unhang.report import CallSide, Finding, GroupRef, Job, RankStatus, Report, Site, Wait
 from unhang.wording import count_of, printable, rank_phrase
 
-__all__ = [
-    "Who",
-    "by_last_calls",
-    "call_words",
-    "finding_sections",
-    "group_words",
-    "reasons_of",
-    "short_path",
-    "site_words",
-    "victim_label",
-]
-
 MAX_SIDES = 3
 MAX_REASONS = 6
 MAX_WAITS = 6

@@ -13,8 +13,6 @@ from typing import TypeAlias
 from unhang.case import Case
 from unhang.model import ProcessSample
 
-__all__ = ["roots_apart"]
-
 _Label: TypeAlias = tuple[int, int, str]
 """Group, number and operation of a call."""
 

@@ -24,8 +24,6 @@ from unhang.reports.content.margin import before_words, code_lines, identity_lin
 from unhang.reports.content.phrases import Who, by_last_calls, finding_sections
 from unhang.wording import count_of, printable
 
-__all__ = ["Chapter", "Section", "Story", "tell"]
-
 MAX_CAUSES = 3
 """Causes told in full; the others get a line each."""
 

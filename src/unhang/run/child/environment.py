@@ -28,16 +28,6 @@ from unhang.torchenv import (
     release_of,
 )
 
-__all__ = [
-    "EnvironmentPlan",
-    "Options",
-    "PlannedVariable",
-    "interpreter_of",
-    "plan_environment",
-    "site_directories",
-    "torch_version",
-]
-
 RECORDER_SINCE = (2, 2)
 """The first torch whose recorder can be asked for its entries from Python."""
 

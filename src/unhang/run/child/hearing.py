@@ -18,8 +18,6 @@ from unhang.run.child.streams import Stream
 if TYPE_CHECKING:
     from unhang.logs.rules import LogRule
 
-__all__ = ["Hearing"]
-
 _MOST_BYTES: Final = 1 << 20
 _REPORTS_BYTES: Final = 1 << 16
 _MOST_TEXT: Final = 160

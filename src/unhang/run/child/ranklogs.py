@@ -17,16 +17,6 @@ from pathlib import PurePath
 from unhang.errors import OutputError
 from unhang.run.child.speak import say
 
-__all__ = [
-    "FOLDER",
-    "is_rank_log",
-    "make_place",
-    "place_for_logs",
-    "rank_log_settings",
-    "rank_logs",
-    "settle_logs",
-]
-
 FOLDER = "unhang-logs"
 """In the working directory: where logs are left if a job fails and there is no case of it."""
 

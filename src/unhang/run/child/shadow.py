@@ -18,8 +18,6 @@ from typing import NamedTuple
 
 from unhang.run.child.streams import Keeper, Stream, keep
 
-__all__ = ["PASSED_ON", "Shadow", "start_shadow"]
-
 PASSED_ON = frozenset({
     signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2,
     signal.SIGALRM, signal.SIGVTALRM, signal.SIGXCPU, signal.SIGIO, signal.SIGPWR, signal.SIGWINCH,

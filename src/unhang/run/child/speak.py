@@ -6,8 +6,6 @@ import os
 import sys
 from collections import deque
 
-__all__ = ["say", "without_own_words", "write_all"]
-
 _said: deque[bytes] = deque(maxlen=256)
 
 

@@ -12,8 +12,6 @@ import stat
 from collections.abc import Sequence
 from typing import NamedTuple
 
-__all__ = ["KEEP_BYTES", "Stream", "end_of", "keep", "plan_streams", "tail_of"]
-
 KEEP_BYTES = 8 << 20
 """The pump keeps the last one to two times as much of each stream."""
 

@@ -20,15 +20,6 @@ from unhang.run.child.shadow import PASSED_ON, Shadow, start_shadow
 from unhang.run.child.speak import say
 from unhang.run.child.streams import Stream
 
-__all__ = [
-    "Companion",
-    "NoRoomError",
-    "NotExecutableError",
-    "NotFoundError",
-    "not_started",
-    "supervise",
-]
-
 SI_KERNEL = 0x80
 """`si_code` of a signal that the kernel sent by itself: on SIGINT, a terminal's Ctrl-C."""
 

@@ -14,8 +14,6 @@ from typing import Final
 from unhang.run.incident.verdict import Verdict
 from unhang.wording import rank_phrase
 
-__all__ = ["Course", "IncidentStage", "pause_words", "why_spared"]
-
 
 class IncidentStage(Enum):
     """How far an incident has come; the value says what is so then."""

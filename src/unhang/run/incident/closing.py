@@ -7,8 +7,6 @@ from pathlib import Path
 from unhang.run.incident.verdict import Verdict
 from unhang.wording import printable
 
-__all__ = ["closing_line", "short_path"]
-
 _MOST = 240
 
 

@@ -23,8 +23,6 @@ from unhang.stacks.formats import faulthandlers
 from unhang.stacks.ownership import is_library
 from unhang.telltale import without_secrets
 
-__all__ = ["Collected", "fatal_text", "last_words", "part_of", "told_by"]
-
 _AFTER_LOOKS = 2
 _ALL_TO_ALL = "all_to_all"
 _MOST_FAULTS = 1 << 20

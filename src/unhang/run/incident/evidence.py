@@ -46,8 +46,6 @@ from unhang.stacks.excerpts import excerpts_of
 from unhang.stacks.formats.saved import dump_samples
 from unhang.telltale import harmless_log
 
-__all__ = ["Collector"]
-
 STATUS_S = 1.0
 ENTRIES_S = 3.0
 WORKER_S = 2.0

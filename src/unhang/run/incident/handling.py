@@ -48,8 +48,6 @@ from unhang.surroundings import describe_node
 from unhang.telltale import harmless_command, harmless_log
 from unhang.wording import intervals
 
-__all__ = ["Context", "NodeIncident", "What"]
-
 LOG_BYTES = 1 << 20
 OTHERS_S = 15.0
 """For so long the parts of other nodes are waited for: they look every few seconds."""

@@ -28,8 +28,6 @@ from unhang.ingest import load
 from unhang.report import Report
 from unhang.run.incident.verdict import Verdict, sent, verdict_of
 
-__all__ = ["main"]
-
 
 def main(words: Sequence[str] | None = None) -> int:
     """Judge the case that the command line names."""

@@ -14,8 +14,6 @@ from pathlib import Path
 from unhang.isolated import python_command
 from unhang.run.incident.verdict import Verdict, taken
 
-__all__ = ["judge"]
-
 PATIENCE_S = 300.0
 _ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1"}
 """Numpy's threads are of no use to it, and a limit of processes would end it as it loads numpy."""

@@ -29,8 +29,6 @@ from unhang.incoming import overlaid, value_of
 from unhang.isolated import python_command
 from unhang.wording import printable
 
-__all__ = ["SCHEMA", "Notifier", "Receiver", "labels_of", "payload_of", "receiver_of"]
-
 SCHEMA: Final = "unhang.notice/1"
 FORMS: Final = ("slack", "pagerduty", "alertmanager", "json")
 KEY: Final = "routing_key"

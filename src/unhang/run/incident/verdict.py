@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from unhang.report import Decision, Finding, Report
     from unhang.run.meeting.company import ToldVerdict
 
-__all__ = ["Verdict", "heard", "sent", "taken", "verdict_of"]
-
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _LONGEST_LINE = 1000
 

@@ -17,8 +17,6 @@ from unhang.run.meeting.beats import NodeBeat
 from unhang.run.watching.watch import ProgressLook, RankProgress
 from unhang.wording import rank_phrase
 
-__all__ = ["SILENT_S", "Absent", "Assembly", "OpenIncident", "Succession", "Successor"]
-
 LATE_LOOKS: Final = 3
 LATE_S: Final = 6.0
 """What a supervisor has seen three of its looks and this ago tells nothing of now."""

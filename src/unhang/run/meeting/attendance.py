@@ -12,17 +12,6 @@ from unhang.casedir.sharing import Announcement
 from unhang.run.meeting.assembly import OpenIncident, Succession, Successor
 from unhang.run.meeting.invitation import Invitation
 
-__all__ = [
-    "STATE_S",
-    "Attendance",
-    "Bell",
-    "Gave",
-    "Hello",
-    "LeaderState",
-    "Raised",
-    "message",
-]
-
 STATE_S = 2.0
 """So often each side says that it is there."""
 

@@ -9,8 +9,6 @@ from typing import Final
 
 from unhang.run.watching.watch import ProgressLook, RankProgress
 
-__all__ = ["BeatError", "NodeBeat", "packed", "unpacked"]
-
 _HEAD: Final = struct.Struct(">IIfII")
 _ROW: Final = struct.Struct(">IqqqqB")
 _MOST_RANKS: Final = 4096

@@ -26,8 +26,6 @@ from unhang.run.watching.watch import ProgressLook
 if TYPE_CHECKING:
     from unhang.run.meeting.beats import NodeBeat
 
-__all__ = ["Company", "SharedDisk", "ToldVerdict"]
-
 
 @dataclass(frozen=True, slots=True)
 class ToldVerdict:

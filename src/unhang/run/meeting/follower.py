@@ -30,8 +30,6 @@ from unhang.run.meeting.parcels import files_of, parcelled
 from unhang.run.meeting.sealing import CHUNK, Guest, MessageKind, Sealed, WireError
 from unhang.run.watching.watch import ProgressLook
 
-__all__ = ["Following", "met"]
-
 T = TypeVar("T")
 
 CONNECT_S: Final = 3.0

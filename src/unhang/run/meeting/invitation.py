@@ -11,8 +11,6 @@ from typing import Final, NamedTuple
 
 from unhang.errors import UsageError
 
-__all__ = ["TOKEN", "Invitation", "invitation_of", "option_of"]
-
 TOKEN: Final = "UNHANG_MEET_TOKEN"  # noqa: S105 - the name of the variable
 
 LEAST_TOKEN: Final = 16

@@ -23,8 +23,6 @@ from unhang.run.meeting.invitation import Invitation
 from unhang.run.meeting.leader import Leading
 from unhang.run.meeting.sealing import WireError
 
-__all__ = ["Joining"]
-
 RETRY_S: Final = 1.0
 ALONE_S: Final = 60.0
 """After so long without another supervisor, that is said."""

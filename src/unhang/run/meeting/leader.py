@@ -36,8 +36,6 @@ from unhang.run.meeting.sealing import CHUNK, Host, MessageKind, Sealed, WireErr
 from unhang.run.watching.watch import ProgressLook
 from unhang.wording import printable
 
-__all__ = ["Leading"]
-
 MOST_GUESTS: Final = 8192
 _MOST_UNKNOWN: Final = 512
 """So many may be about to prove themselves; who comes then comes again."""

@@ -19,8 +19,6 @@ from unhang.record.contact.runtime_dir import private_dir, private_opener, safe_
 from unhang.regular import open_regular
 from unhang.run.meeting.sealing import CHUNK
 
-__all__ = ["Parcels", "files_of", "parcelled"]
-
 MOST_FILES: Final = 20_000
 MOST_BYTES: Final = 1 << 30
 """Of one supervisor's part of an incident: eight ranks' dumps and logs are some megabytes."""

@@ -15,8 +15,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-__all__ = ["CHUNK", "Guest", "Host", "MessageKind", "Sealed", "WireError"]
-
 _HELLO: Final = b"unhang-meet/1\n"
 _NONCE: Final = 32
 _PROOF: Final = 32

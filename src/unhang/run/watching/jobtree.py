@@ -15,8 +15,6 @@ from unhang.collect.processes import ProcessTable, read_process, read_processes
 from unhang.collect.ranks import is_launcher
 from unhang.record.contact.marks import start_ticks, stat_words
 
-__all__ = ["JobTree", "starter_below"]
-
 GRACE_S = 10.0
 _DEAD = ("Z", "X")
 

@@ -15,8 +15,6 @@ from typing import Final
 from unhang.model import MemoryKill
 from unhang.room import PROC, MemoryGroups, killed_in, memory_groups_of
 
-__all__ = ["MemoryCounts"]
-
 TURN_S: Final = 5.0
 
 

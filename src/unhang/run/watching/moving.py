@@ -18,8 +18,6 @@ from unhang.collect.processes import ProcessTable
 from unhang.record.contact.heartbeat import TICK_S
 from unhang.run.watching.procs import work_of
 
-__all__ = ["Movement"]
-
 LEAST_APART_NS: Final = int(TICK_S / 2 * 1e9)
 """The recorder notes a line once a tick, and more often where it is asked for something."""
 

@@ -18,8 +18,6 @@ from unhang.rankenv import attempt_of, number_of
 from unhang.record.contact.marks import Mark, alive
 from unhang.run.watching.outside import SEARCH_S
 
-__all__ = ["BEFORE", "TRACKERS", "Newborn", "Newborns"]
-
 STARTING = "starting"
 BEFORE = (STARTING, "imported")
 """Phases of a process that has not entered `init_process_group`."""

@@ -16,8 +16,6 @@ from unhang.record.contact.heartbeat import GroupBeat, Heartbeat, read_heartbeat
 from unhang.record.contact.marks import Mark, alive, read_marks
 from unhang.run.watching.roster import finished_calls, is_waiting
 
-__all__ = ["GroupNow", "JobNow", "Looker", "RankNow", "behind"]
-
 _IN_JOB = frozenset({"initialising", "ready", "destroyed"})
 _RATE_OVER_S = 10.0
 _FEW_LOOKS, _LATE_LOOKS = 5, 60

@@ -14,8 +14,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-__all__ = ["OwnFile", "OwnFiles"]
-
 _STREAMS: Final = (1, 2)
 
 

@@ -21,8 +21,6 @@ from unhang.rankenv import attempt_of
 from unhang.record import HOOK_DIR
 from unhang.record.contact.marks import Mark
 
-__all__ = ["UNARMED", "Outsiders", "Unarmed", "why_unarmed"]
-
 UNARMED = "unarmed"
 """The phase of a process without a recorder."""
 

@@ -19,8 +19,6 @@ from typing import Final, NamedTuple
 
 from unhang.model import SlowRank
 
-__all__ = ["Arrival", "Pace"]
-
 BLOCK_NS: Final = 750_000_000
 BLOCKS: Final = 18
 """So many of the newest blocks must agree, in thirds of their own; or two or four times as many."""

@@ -24,8 +24,6 @@ from unhang.record.contact.heartbeat import read_heartbeat
 from unhang.record.contact.marks import Mark
 from unhang.run.watching.pace import Arrival, Pace
 
-__all__ = ["Pacing", "arrivals_of"]
-
 EVERY_S: Final = 8.0
 SUSPECTED_S: Final = 3.0
 """The next look at ranks when one seems to be slow."""

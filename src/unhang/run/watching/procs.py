@@ -17,8 +17,6 @@ from unhang.collect.processes import ProcessTable, read_process
 from unhang.record.contact.marks import stat_words
 from unhang.run.watching.traffic import bytes_of
 
-__all__ = ["exit_status", "ray_tasks_s", "reaped_status", "work_of"]
-
 _STATUS_WORD = 49
 """Position of `exit_code` behind the command in /proc/PID/stat (see proc(5), field 52)."""
 

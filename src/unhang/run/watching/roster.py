@@ -26,17 +26,6 @@ from unhang.run.watching.outside import UNARMED, Outsiders
 from unhang.run.watching.procs import exit_status, reaped_status
 from unhang.run.watching.watch import ProgressLook, RankProgress
 
-__all__ = [
-    "Gone",
-    "Roster",
-    "WatchedRank",
-    "begun_calls",
-    "finished_calls",
-    "is_inside",
-    "is_waiting",
-    "member_of",
-]
-
 _IN_JOB = ("initialising", "ready", UNARMED)
 _LEFT = ("destroyed", "exited")
 _KEPT_NS = int(3 * TICK_S * 1e9)

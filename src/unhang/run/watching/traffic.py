@@ -12,8 +12,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["bytes_of", "tcp_bytes"]
-
 _SOCK_DIAG, _BY_FAMILY = 4, 20
 _DUMP_REQUEST = 0x301
 _TCP_INFO = 2

@@ -19,8 +19,6 @@ from dataclasses import dataclass, field, replace
 from unhang.record.contact.heartbeat import TICK_S
 from unhang.wording import rank_phrase
 
-__all__ = ["Alarm", "HangWatch", "ProgressLook", "RankProgress", "Resumed", "Working"]
-
 SURVIVED_FACTOR = 2.0
 """A pause twice as long as the longest one that was survived is not explained by history."""
 

@@ -10,8 +10,6 @@ import re
 
 from unhang.model import UNKNOWN_RANK, Frame, ProcessSample, ThreadStack
 
-__all__ = ["main_index", "matches", "parse"]
-
 TOOL = "faulthandler"
 
 _THREAD = re.compile(

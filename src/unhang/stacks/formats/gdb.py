@@ -14,8 +14,6 @@ from typing import NamedTuple
 
 from unhang.model import UNKNOWN_RANK, Frame, ProcessSample, ThreadStack
 
-__all__ = ["is_broken", "matches", "parse"]
-
 TOOL = "gdb"
 
 _THREAD = re.compile(

@@ -14,8 +14,6 @@ from collections.abc import Iterator
 
 from unhang.model import UNKNOWN_RANK, Frame, ProcessSample, ThreadStack
 
-__all__ = ["matches", "matches_frames", "parse", "parse_frames"]
-
 TOOL = "by hand"
 MOST_RANKS = 4_096
 

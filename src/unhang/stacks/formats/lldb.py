@@ -7,8 +7,6 @@ from collections.abc import Iterator
 
 from unhang.model import UNKNOWN_RANK, Frame, ProcessSample, ThreadStack
 
-__all__ = ["matches", "parse"]
-
 TOOL = "lldb"
 
 _THREAD = re.compile(r"^[\s*]*thread #(\d+)(?:, tid = (\d+))?(?:, name = '([^']*)')?", re.MULTILINE)

@@ -11,8 +11,6 @@ import re
 from unhang.model import UNKNOWN_RANK, Frame, ProcessSample, ThreadStack
 from unhang.stacks.formats.faulthandlers import main_index
 
-__all__ = ["matches", "parse"]
-
 TOOL = "traceback"
 
 _HEAD = re.compile(

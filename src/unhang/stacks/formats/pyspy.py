@@ -14,8 +14,6 @@ from itertools import groupby
 
 from unhang.model import UNKNOWN_RANK, Frame, ProcessSample, ThreadStack
 
-__all__ = ["matches_json", "matches_text", "parse_json", "parse_text"]
-
 TOOL = "py-spy"
 
 _PROCESS = re.compile(r"^Process (\d+): ?(.*)$")

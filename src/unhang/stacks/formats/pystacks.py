@@ -12,8 +12,6 @@ from typing import NamedTuple
 from unhang.model import UNKNOWN_RANK, Frame, ProcessSample, ThreadStack
 from unhang.stacks.formats.faulthandlers import main_index
 
-__all__ = ["matches", "parse"]
-
 TOOL = "pystack"
 
 _THREAD = re.compile(

@@ -9,8 +9,6 @@ import re
 
 from unhang.model import UNKNOWN_RANK, ProcessSample
 
-__all__ = ["matches", "parse"]
-
 _PYSPY = re.compile(r"^Error: (.+)$", re.MULTILINE)
 _PYSTACK = re.compile(r"^💀 (.+?) ?💀?$", re.MULTILINE)
 _GDB = re.compile(r"^((?:ptrace|Could not attach to process).+)$", re.MULTILINE)

@@ -24,8 +24,6 @@ from typing import Any, TypeVar
 from unhang.bounds import is_rank
 from unhang.model import UNKNOWN_RANK, Frame, ProcessSample, ThreadStack
 
-__all__ = ["SCHEMA", "dump_samples", "matches", "parse", "write_samples"]
-
 SCHEMA = "unhang.stacks/1"
 
 _HEAD = re.compile(r'^\s*\{\s*"schema"\s*:\s*"unhang\.stacks/')

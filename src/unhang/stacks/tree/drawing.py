@@ -15,8 +15,6 @@ from unhang.stacks.tree.gathering import FACT, FOLD
 from unhang.stacks.tree.prefix_tree import ROOT, StackTree
 from unhang.wording import fold_ranks, printable
 
-__all__ = ["draw"]
-
 _MOST_BRANCHES = 12
 _MOST_SPLITS = 100
 _LONGEST = 160

@@ -13,8 +13,6 @@ from unhang.model import Frame
 from unhang.stacks.tree.gathering import FACT, FOLD
 from unhang.stacks.tree.prefix_tree import ROOT, StackTree
 
-__all__ = ["collapsed", "speedscope"]
-
 _SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 
 

@@ -20,8 +20,6 @@ from unhang.stacks.meaning import main_thread, meaning_of, meaning_of_frames, th
 from unhang.stacks.once import each_once
 from unhang.stacks.ownership import is_library
 
-__all__ = ["FACT", "FOLD", "LANE", "StackRow", "fact_of", "has_moved", "latest", "rows_of"]
-
 LANE, FACT, FOLD = "[lane]", "[fact]", "[fold]"
 """Files of the frames that are none."""
 

@@ -20,8 +20,6 @@ import numpy.typing as npt
 from unhang.model import Frame
 from unhang.stacks.once import each_once
 
-__all__ = ["ROOT", "StackTree", "from_rows", "from_stacks", "merge"]
-
 IntArray = npt.NDArray[np.integer]
 
 ROOT = 0

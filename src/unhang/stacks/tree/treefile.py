@@ -22,8 +22,6 @@ from unhang.incoming import fit, value_of
 from unhang.model import Frame
 from unhang.stacks.tree.prefix_tree import StackTree
 
-__all__ = ["SCHEMA", "from_bytes", "is_tree", "read_tree", "to_bytes"]
-
 SCHEMA = "unhang.stacktree/1"
 
 IntArray = npt.NDArray[np.integer]
