@@ -83,6 +83,10 @@ def test_a_harmless_command_line_stays(line: str) -> None:
         "-----BEGIN PRIVATE KEY-----\nHidden\nHidden\n-----END PRIVATE KEY-----",
         "OperationalError: postgres://app:Hidden@db/x failed",
         "+ python t.py --db-pass Hidden",
+        "wandb: using key 0f1e2d3c4b5a69788796a5b4c3d2e1f0Hidden01",
+        "Bearer: HiddenHiddenHiddenHidden01",
+        "WWW-Authenticate: NTLM TlRMTVNTUAAHidden0123456789",
+        "s.Hidden0Hidden1Hidden2Hid",
     ],
 )
 def test_a_secret_of_a_text_goes(text: str) -> None:
@@ -108,6 +112,7 @@ def test_a_secret_of_a_text_goes(text: str) -> None:
         "tcp://10.0.0.1:29500/a@b",
         "fw_runtime_per_module tk_some_function_of_ours_with_words re_run_the_whole_of_the_loop",
         "kernel<<<grid, block>>> key=rank0/barrier key: 0123456789 cache key 17",
+        "no entry of key fx_0f1e2d3c4b5a69788796a5b4c3d2e1f0 in job s.2026.11 of class s.Trainer",
         "kind: ConfigMap\ndata:\n  lr: '0.1'\n",
         "MASTER_KEY_ID=7 PRIMARY_KEY: run_id NCCL_IB_PKEY=0x8001",
         "task_0123456789abcdef0123456789abcdef pg-00000000-0000-0000-0000-000000000000",

@@ -59,6 +59,11 @@ FORMS: Final = (
         ),
         0,
     ),
+    # behind the bare word, as in "using key X": longer, for caches have keys too
+    (
+        (r"(?<=\bkey )(?=[A-Za-z]{0,60}\d)(?=\d{0,60}[A-Za-z])[A-Za-z0-9]{32,}(?![\w/-])"),
+        re.IGNORECASE,
+    ),
     # as environments have it; mere words and numbers of such names are settings
     (
         (
@@ -183,7 +188,13 @@ FORMS: Final = (
     (r"(?<![\w.-])pat[A-Za-z0-9]{14}\.[0-9a-f]{64}|[A-Za-z0-9]{14}\.atlasv1\.[\w-]{40,}", 0),
     (r"(?<![\w-])[\w~.-]{3}\dQ~[\w~.-]{30,}|(?<![\w-])[0-9a-f]{32}-us\d{1,2}\b", 0),
     (r"\$(?:[156y]|2[abxy]?|apr1|argon2\w{0,2}|scrypt|pbkdf2[\w-]{0,16})\$[\w./$,=+-]{8,}", 0),
-    (r"(?<=\bbearer )(?=\S{0,40}[\d._~+/=-]|\S{20})[\w.~+/=-]{8,}", re.IGNORECASE),
+    (
+        (
+            r"(?P<kept>\b(?:bearer|ntlm|negotiate)(?: |: ?))"
+            r"(?P<value>(?=\S{0,40}[\d._~+/=-]|\S{20})[\w.~+/=-]{8,})"
+        ),
+        re.IGNORECASE,
+    ),
     (r"(?<=\bbasic )(?=\S*[\d=])[A-Za-z0-9+/]{8,}={0,2}", re.IGNORECASE),
     (r"(?<=\bpass:)[^\s\"']{2,}", 0),  # openssl
 )

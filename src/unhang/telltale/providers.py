@@ -25,9 +25,10 @@ PROVIDERS: Final = (
     ("sk- pk-lf- nvapi- pplx- xai- csk- tvly- pcsk_ lsv2_", r"[\w-]{16,}"),
     ("xoxa- xoxb- xoxc- xoxd- xoxe- xoxe. xoxo- xoxp- xoxr- xoxs- xapp-", r"[\w.-]{10,}"),  # Slack
     ("sk_live_ sk_test_ sk_prod_ rk_live_ rk_test_ rk_prod_ whsec_", r"\w{10,}"),  # Stripe
-    ("sq0atp- sq0csp- EAAA shpat_ shpca_ shppa_ shpss_ shippo_live_", r"[\w-]{16,}"),
+    ("sq0atp- sq0csp- EAAA EAACEdEose0cBA shpat_ shpca_ shppa_ shpss_ shippo_live_", r"[\w-]{16,}"),
     ("dapi dkea dose", r"[A-Za-z0-9]{20,}"),  # Databricks
     ("hvs. hvb. hvr.", r"[\w-]{16,}"),  # HashiCorp
+    ("s.", r"(?=[A-Za-z]{0,23}\d)[A-Za-z0-9]{24}(?![\w.])"),  # the same until its version 1.9
     ("dop_v1_ doo_v1_ dor_v1_ HRKU- FlyV1 fo1_ nfp_ vcp_ vck_ sbp_ sb_secret_", r"[\w-]{16,}"),
     ("SG.", r"[\w-]{12,}\.[\w-]{12,}"),  # mail
     ("xkeysib- xsmtpsib- re_ key-", r"(?=[A-Za-z_-]{0,12}\d)[A-Za-z0-9_-]{24,}"),
