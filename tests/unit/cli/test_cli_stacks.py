@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from unhang.cli.main import main
-from unhang.collect import sampling
+from unhang.collect import processes, sampling
 from unhang.collect.permission import Refusal
+from unhang.collect.processes import Process, ProcessTable
 from unhang.collect.samplers import SampleTry
 from unhang.stacks.formats.saved import write_samples
 from unhang.testing import sample_of
@@ -84,3 +85,23 @@ def test_why_there_is_no_stack_of_a_process_is_said_once(
     said = capsys.readouterr().err
     assert said.count("belongs to user root") == 1
     assert said.endswith("hint: Run sudo x\n")
+
+
+@pytest.mark.parametrize(
+    ("seen", "said"),
+    [
+        ([Process(7, uid=5)], "/proc hides other users' processes here"),
+        ([Process(1), Process(7, uid=5, python=True)], "1 Python processes of other users hide"),
+        ([Process(1), Process(7, python=True, environ={})], "--all-python"),
+    ],
+)
+def test_no_rank_found_says_what_this_user_cannot_see(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    seen: list[Process],
+    said: str,
+) -> None:
+    """Process 1 is in every namespace: where it is missing, /proc is mounted with hidepid."""
+    monkeypatch.setattr(processes, "read_processes", lambda: ProcessTable.of(seen))
+    assert main(["stacks"]) == 3
+    assert said in capsys.readouterr().err

@@ -11,7 +11,7 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -311,15 +311,23 @@ def _targets(args: argparse.Namespace) -> Sequence[Target]:
     if args.all_python:
         found = python_processes(table, ranks)
         return of_one_job([target for target in found if target.process.pid not in skip])
-    return _of_one_job(ranks, args.job, _hidden(table.by_pid.values()))
+    return _of_one_job(ranks, args.job, _where_else(table.by_pid))
 
 
-def _hidden(processes: Iterable[Process]) -> int:
-    """How many Python processes of other users hide their environment from us."""
-    return sum(process.python and process.environ is None for process in processes)
+def _where_else(processes: Mapping[int, Process]) -> str:
+    """What to do where no rank is found: other users' processes may be hidden from us."""
+    hidden = sum(each.python and each.environ is None for each in processes.values())
+    if hidden:
+        return (
+            f"{hidden} Python processes of other users hide their environment: "
+            "run it as that user, or with sudo."
+        )
+    if 1 not in processes:  # every PID namespace has it: /proc is mounted with hidepid
+        return "/proc hides other users' processes here: run it as the job's user, or with sudo."
+    return "Name processes with --pid or --tree, or inspect all of them with --all-python."
 
 
-def _of_one_job(targets: Sequence[Target], job: str | None, hidden: int) -> Sequence[Target]:
+def _of_one_job(targets: Sequence[Target], job: str | None, hint: str) -> Sequence[Target]:
     jobs = sorted({target.job for target in targets})
     if job is not None:
         chosen = [target for target in targets if target.job == job]
@@ -327,13 +335,7 @@ def _of_one_job(targets: Sequence[Target], job: str | None, hidden: int) -> Sequ
             raise InputError(f"no rank of job {job} runs here", f"There are: {_listed(jobs)}.")
         return chosen
     if not targets:
-        more = (
-            f"{hidden} Python processes of other users hide their environment: "
-            "run it as that user, or with sudo."
-            if hidden
-            else "Name processes with --pid or --tree, or inspect all of them with --all-python."
-        )
-        raise NoEvidenceError("no rank of any job was found on this node", more)
+        raise NoEvidenceError("no rank of any job was found on this node", hint)
     if len(jobs) > 1:
         raise UsageError(
             f"several jobs run on this node: {_listed(jobs)}", "Choose one with --job ID."
