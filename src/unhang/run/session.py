@@ -23,7 +23,8 @@ from unhang.run.guard import Guard, Orders
 from unhang.run.identity import job_id, run_id
 from unhang.run.meeting.invitation import TOKEN, Invitation, invitation_of
 
-_KILLED = 128 + signal.SIGKILL
+_SIGNALLED = 128
+_KILLED = _SIGNALLED + signal.SIGKILL
 
 
 class NoFolderError(OSError):
@@ -151,6 +152,10 @@ def _supervised(command: Sequence[str], wishes: Wishes, names: tuple[str, str], 
         from unhang.run.incident.closing import closing_line
 
         say(closing_line(guard.verdict, code))
+    elif code > _SIGNALLED and not guard.interrupted_s:
+        from unhang.run.incident.closing import ending_line
+
+        say(ending_line(code))
     if wishes.exit_verdict:
         return guard.verdict.exit_code if guard.verdict else int(code != 0)
     return code

@@ -17,7 +17,7 @@ from report_samples import never_joined
 from unhang.casedir.manifest import create_case, save_file
 from unhang.report import Decision, Finding, Report, Site
 from unhang.run.incident.acting import why_spared
-from unhang.run.incident.closing import closing_line
+from unhang.run.incident.closing import closing_line, ending_line
 from unhang.run.incident.handling import NodeIncident, What
 from unhang.run.incident.judge import _from_here
 from unhang.run.incident.judging import _answer, judge
@@ -222,3 +222,15 @@ def test_a_limit_of_processes_takes_the_verdict_and_not_the_watch(
     assert verdict.case == tmp_path
     assert "Resource temporarily unavailable" in verdict.text
     assert f"unhang diagnose {tmp_path}" in verdict.text
+
+
+@pytest.mark.parametrize("code", [0, 1, 7, 130, 143, 129])
+def test_an_end_in_order_needs_no_words(code: int) -> None:
+    """By itself, by Ctrl-C, by SIGTERM."""
+    assert ending_line(code) == ""
+
+
+def test_a_signal_that_ends_no_job_in_order_is_said() -> None:
+    """A shell would say it, and unhang stands between."""
+    assert ending_line(139).startswith("SIGSEGV ended the command; ")
+    assert "memory" in ending_line(137)

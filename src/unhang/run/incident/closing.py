@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
+from typing import Final
 
 from unhang.run.incident.verdict import Verdict
 from unhang.wording import printable
 
 _MOST = 240
+_FATAL: Final = {
+    128 + each: each.name
+    for each in (signal.SIGKILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL)
+}
+"""Exit codes of a command by the signal that ended it: those that end no job in order."""
 
 
 def short_path(path: Path | None) -> str:
@@ -36,3 +43,17 @@ def closing_line(verdict: Verdict, code: int) -> str:
     before = "the command succeeded, after: " if code == 0 else ""
     place = f"{printable(verdict.place, _MOST)}; " if verdict.place else ""
     return f"{before}{what} ({place}case: {short_path(verdict.case)})"
+
+
+def ending_line(code: int) -> str:
+    """What ended a command that no verdict explains, as a shell would say it.
+
+    Returns:
+        "" where it ended by itself, or by a signal that asks for it.
+    """
+    if code not in _FATAL:
+        return ""
+    said = f"{_FATAL[code]} ended the command; no rank was seen to hang or to fail before"
+    if code == 128 + signal.SIGKILL:
+        said += ". The kernel sends it for lack of memory: see dmesg"
+    return said
