@@ -189,7 +189,7 @@ def ddp() -> Figures:
     import torch
     import torch.distributed as dist
 
-    from unhang.record.contact.heartbeat import Word
+    from unhang.record.contact.beatlayout import Word
     from unhang.record.process import process
 
     dist.init_process_group("gloo", init_method=os.environ["BENCH_STORE"],

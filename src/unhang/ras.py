@@ -11,7 +11,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 MOST_BYTES = 64 << 20
 """Of one answer that are read."""
@@ -19,8 +21,7 @@ MOST_BYTES = 64 << 20
 _MOST_RANKS = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class GpuProcess:
+class GpuProcess(Struct, frozen=True):
     """The process of a rank; "" and -1 where nothing tells."""
 
     host: str = ""
@@ -28,8 +29,7 @@ class GpuProcess:
     gpu: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Communicator:
+class Communicator(Struct, frozen=True):
     """One communicator, by its own ranks.
 
     Attributes:
@@ -52,8 +52,7 @@ class Communicator:
     errors: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class RasStatus:
+class RasStatus(Struct, frozen=True):
     """One answer of RAS.
 
     Attributes:
@@ -215,8 +214,7 @@ _DEAD = r"Process (\d+) on node (\S+) managing GPUs? ([\d,]+)"
 _EVENT = r"^\[[\d :-]+\] (\w+): "
 
 
-@dataclass(slots=True)
-class _Part:
+class _Part(Struct):
     """What the text says of one communicator, as it is read line by line."""
 
     name: str

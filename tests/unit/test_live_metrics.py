@@ -8,7 +8,8 @@ from types import SimpleNamespace
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from unhang.record.contact.heartbeat import GroupBeat, Heartbeat
+from unhang.record.contact.beatlayout import GroupBeat
+from unhang.record.contact.heartbeat import Heartbeat
 from unhang.run.watching import now
 from unhang.run.watching.now import GroupNow, JobNow, RankNow, behind
 from unhang.serve.pages import metrics

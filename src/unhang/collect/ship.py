@@ -32,10 +32,10 @@ MODULES = (
     "collect/__init__.py", "collect/asking.py", "collect/node", "collect/parcel.py",
     "collect/permission.py", "collect/processes.py", "collect/ranks.py", "collect/samplers.py",
     "collect/recorders.py", "collect/sampling.py", "rankenv.py", "rasclient.py",
-    "record/__init__.py", "record/contact/__init__.py", "record/contact/client.py",
-    "record/contact/heartbeat.py", "record/contact/latest.py", "record/contact/marks.py",
-    "record/contact/runtime_dir.py", "record/contact/sockets.py", "record/namespaces.py",
-    "regular.py", "stacks", "telltale",
+    "record/__init__.py", "record/contact/__init__.py", "record/contact/beatlayout.py",
+    "record/contact/client.py", "record/contact/heartbeat.py", "record/contact/latest.py",
+    "record/contact/marks.py", "record/contact/runtime_dir.py", "record/contact/sockets.py",
+    "record/namespaces.py", "regular.py", "stacks", "telltale",
 )  # fmt: skip
 """Everything that the node's side imports: the standard library does the rest (a test checks)."""
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from heapq import nlargest
 from pathlib import Path
 from typing import Final, TypeVar
+
+from msgspec import Struct, field
 
 from unhang.casedir.contents import contents_of
 from unhang.context.differing import differences_of, files_of, read_json
@@ -26,8 +28,7 @@ from unhang.stacks.ownership import same_file
 _MOST_LINES, _MOST_LINE = 7, 200
 
 
-@dataclass(frozen=True, slots=True)
-class _Excerpt:
+class _Excerpt(Struct, frozen=True):
     file: str
     line: int
     first: int
@@ -36,8 +37,7 @@ class _Excerpt:
     digest: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class _Saved:
+class _Saved(Struct, frozen=True):
     excerpts: list[object] = field(default_factory=list)
 
 
@@ -103,8 +103,7 @@ def _told(path: Path, shape: type[T]) -> T | None:
 # ------------------------------------------------------------------ whose it is
 
 
-@dataclass(frozen=True, slots=True)
-class _Surroundings:
+class _Surroundings(Struct, frozen=True):
     python: str = ""
     torch: str = ""
     revision: str = ""

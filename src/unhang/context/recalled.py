@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct, field
 
 from unhang.casedir.reports import is_case
 from unhang.errors import InputError
@@ -23,14 +25,12 @@ _SAME_S: Final = 600.0
 _SURER: Final = ("low", "medium", "high")
 
 
-@dataclass(frozen=True, slots=True)
-class _Rank:
+class _Rank(Struct, frozen=True):
     rank: int
     host: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class _Site:
+class _Site(Struct, frozen=True):
     ranks: list[int]
     role: str
     file: str
@@ -38,16 +38,14 @@ class _Site:
     function: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class _Subject:
+class _Subject(Struct, frozen=True):
     kind: str
     id: str
     role: str = "culprit"
     host: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
+class _Found(Struct, frozen=True):
     code: str
     role: str
     confidence: str
@@ -59,15 +57,13 @@ class _Found:
     slug: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class _Moment:
+class _Moment(Struct, frozen=True):
     newest_ns: int = 0
     job_id: str = ""
     attempt: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class _Whose:
+class _Whose(Struct, frozen=True):
     job: str = ""
     attempt: str = ""
     ran_s: float = 0.0
@@ -76,13 +72,11 @@ class _Whose:
     versions: list[str] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
-class _Span:
+class _Span(Struct, frozen=True):
     last_ns: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class _Saved:
+class _Saved(Struct, frozen=True):
     status: str
     summary: str
     job: _Span = field(default_factory=_Span)

@@ -25,7 +25,7 @@ from unhang.record.calls.making import Making
 from unhang.record.calls.recorder import Recorder
 from unhang.record.calls.ring import Foreign
 from unhang.record.contact import marks, opening
-from unhang.record.contact.heartbeat import Phase
+from unhang.record.contact.beatlayout import Phase
 from unhang.record.contact.meeting import Meeting, RpcWorker, told_by, told_rpc
 from unhang.record.contact.triggers import TriggerThread
 from unhang.record.crash import CrashWatch

@@ -24,7 +24,7 @@ from typing import Any, Final, TextIO
 from unhang.record.calls import wrap
 from unhang.record.calls.recorder import Recorder
 from unhang.record.calls.sites import program_site
-from unhang.record.contact.heartbeat import Phase
+from unhang.record.contact.beatlayout import Phase
 from unhang.record.dumps import torchfr
 from unhang.record.dumps.taking import END, take
 from unhang.telltale import without_secrets

@@ -17,7 +17,7 @@ from unhang.rankenv import LAUNCHERS, attempt_of, rank_env
 from unhang.record.calls.ring import Ring
 from unhang.record.contact import marks
 from unhang.record.contact.beat import Beat
-from unhang.record.contact.heartbeat import Phase, Word
+from unhang.record.contact.beatlayout import Phase, Word
 from unhang.record.contact.marks import Mark
 from unhang.record.contact.meeting import Meeting
 from unhang.record.settings import Settings, read_settings
@@ -53,7 +53,7 @@ class Failures:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class GroupFact:
     """A process group as torch's Python side knows it: the truth that Gloo's dumps lack.
 
@@ -72,7 +72,7 @@ class GroupFact:
     hooked: frozenset[str] = frozenset()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ArmedProcess:
     """The state of the recorder in this process.
 

@@ -16,7 +16,7 @@ MAX_BUFFER_SIZE: Final = 1_000_000
 FULL_MODES: Final = ("auto", "always", "never")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Settings:
     """The recorder's settings; docs/recorder.md has the table.
 

@@ -22,7 +22,7 @@ from unhang.record.calls import remembering
 from unhang.record.calls.remembering import Given
 from unhang.record.calls.ring import Channel
 from unhang.record.contact.beat import Beat
-from unhang.record.contact.heartbeat import GroupBeat, Phase, Word
+from unhang.record.contact.beatlayout import GroupBeat, Phase, Word
 from unhang.record.contact.latest import (
     PAGE_BYTES,
     RECORDS,

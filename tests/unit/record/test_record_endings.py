@@ -19,7 +19,8 @@ from unhang.record.calls.recorder import Recorder
 from unhang.record.calls.ring import Ring
 from unhang.record.calls.sites import program_site
 from unhang.record.contact.beat import Beat
-from unhang.record.contact.heartbeat import Phase, read_heartbeat
+from unhang.record.contact.beatlayout import Phase
+from unhang.record.contact.heartbeat import read_heartbeat
 from unhang.record.process import ArmedProcess
 from unhang.record.settings import Settings
 

@@ -19,7 +19,7 @@ import pytest
 from unhang.record.calls import full, groups
 from unhang.record.calls.ring import Ring
 from unhang.record.contact.beat import Beat
-from unhang.record.contact.heartbeat import GroupBeat
+from unhang.record.contact.beatlayout import GroupBeat
 from unhang.record.dumps import torchfr
 from unhang.record.process import ArmedProcess
 from unhang.record.settings import Settings

@@ -11,7 +11,8 @@ import pytest
 from unhang.record.calls.recorder import Recorder
 from unhang.record.calls.ring import Ring
 from unhang.record.contact.beat import Beat
-from unhang.record.contact.heartbeat import Word, read_heartbeat
+from unhang.record.contact.beatlayout import Word
+from unhang.record.contact.heartbeat import read_heartbeat
 from unhang.record.contact.triggers import TriggerThread
 from unhang.record.headroom import few_descriptors, little_memory
 from unhang.record.process import ArmedProcess

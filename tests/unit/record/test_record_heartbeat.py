@@ -14,14 +14,8 @@ from hypothesis import strategies as st
 from unhang.record.calls import sites
 from unhang.record.contact import beat as writing
 from unhang.record.contact.beat import Beat
-from unhang.record.contact.heartbeat import (
-    SLOT_BYTES,
-    SLOTS,
-    GroupBeat,
-    Phase,
-    Word,
-    read_heartbeat,
-)
+from unhang.record.contact.beatlayout import SLOT_BYTES, SLOTS, GroupBeat, Phase, Word
+from unhang.record.contact.heartbeat import read_heartbeat
 
 
 @pytest.fixture

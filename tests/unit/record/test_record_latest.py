@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from stand_ins import Group, Tensor, Work
 
 from unhang.record.calls.recorder import Recorder
-from unhang.record.contact.heartbeat import Word
+from unhang.record.contact.beatlayout import Word
 from unhang.record.contact.latest import RECORD_WORDS, RECORDS, RING_START, Flag, Item
 
 

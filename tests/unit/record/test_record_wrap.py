@@ -19,7 +19,7 @@ from stand_ins import Group, Tensor, Work
 from unhang.record.calls import groups, quick, wrap
 from unhang.record.calls.recorder import Recorder, is_timeout
 from unhang.record.calls.ring import RingEntry
-from unhang.record.contact.heartbeat import CALL_SLOTS, Word
+from unhang.record.contact.beatlayout import CALL_SLOTS, Word
 
 
 def is_quick(entry: RingEntry) -> bool:

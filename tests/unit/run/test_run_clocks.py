@@ -11,7 +11,8 @@ import pytest
 
 from unhang.record.contact import beat
 from unhang.record.contact.beat import Beat
-from unhang.record.contact.heartbeat import Heartbeat, Phase, Word, read_heartbeat
+from unhang.record.contact.beatlayout import Phase, Word
+from unhang.record.contact.heartbeat import Heartbeat, read_heartbeat
 from unhang.record.contact.marks import Mark, start_ticks
 from unhang.run.incident import collected
 from unhang.run.incident.collected import Collected

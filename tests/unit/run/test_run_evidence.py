@@ -11,7 +11,8 @@ from unhang.analysis.steps import diagnose
 from unhang.collect.sampling import Looks
 from unhang.ingest import Beside, load
 from unhang.model import Note
-from unhang.record.contact.heartbeat import GroupBeat, Heartbeat
+from unhang.record.contact.beatlayout import GroupBeat
+from unhang.record.contact.heartbeat import Heartbeat
 from unhang.record.contact.marks import Mark
 from unhang.run.incident import evidence
 from unhang.run.incident.collected import Collected, last_words, told_by

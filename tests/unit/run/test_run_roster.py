@@ -12,7 +12,8 @@ import pytest
 
 import unhang.run.watching.roster
 from unhang.collect.processes import Process, ProcessTable
-from unhang.record.contact.heartbeat import GroupBeat, Heartbeat
+from unhang.record.contact.beatlayout import GroupBeat
+from unhang.record.contact.heartbeat import Heartbeat
 from unhang.record.contact.marks import Mark, job_dir, start_ticks, write_mark
 from unhang.run.watching.roster import Roster, WatchedRank, finished_calls, is_waiting
 

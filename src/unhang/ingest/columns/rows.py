@@ -7,12 +7,12 @@ Every version's spelling of a key is known here and nowhere else.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from itertools import chain
 from operator import itemgetter
 from typing import Any, TypeAlias
 
 import numpy as np
+from msgspec import Struct, field
 
 from unhang.ingest.columns.decoded import ROW_DTYPES, Column, LostDumpError, PlainDict
 from unhang.ingest.columns.dictionaries import (
@@ -46,8 +46,7 @@ def work_of(size: int) -> int:
     return 4 * size + SPARE_WORK
 
 
-@dataclass(slots=True)
-class Rows:
+class Rows(Struct):
     """The entries that are entries, their columns, and what was wrong with the rest."""
 
     entries: list[PlainDict]
@@ -103,8 +102,7 @@ def _key_of(*parts: Any) -> _Key | None:  # noqa: ANN401 - untrusted values
     return tuple(map(tuple, sizes)), tuple(map(tuple, out)), tuple(kinds), tuple(out_kinds)
 
 
-@dataclass(slots=True)
-class _Reader:
+class _Reader(Struct):
     """Reads one file's entries; caches what they share."""
 
     entries: list[PlainDict]

@@ -16,7 +16,8 @@ from unhang.ingest.columns.decoded import LostDumpError
 from unhang.ingest.columns.dumpfiles import DumpFile
 from unhang.ingest.pages.page import BARRIER, PageCall, PageGroup, calls_of, groups_of
 from unhang.model import Note
-from unhang.record.contact.heartbeat import GroupBeat, Heartbeat, parse_heartbeat
+from unhang.record.contact.beatlayout import GroupBeat
+from unhang.record.contact.heartbeat import Heartbeat, parse_heartbeat
 from unhang.record.contact.latest import DTYPE_NAMES, DTYPES, PAGE_BYTES, Flag, Item
 from unhang.wording import rank_phrase
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from unhang.record.calls.ring import Channel, Foreign
-from unhang.record.contact.heartbeat import GroupBeat
+from unhang.record.contact.beatlayout import GroupBeat
 from unhang.record.dumps.torchfr import FUNCTIONS
 from unhang.record.process import ArmedProcess, GroupFact
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 from unhang.record.calls.follow import Followed
 from unhang.record.calls.ring import Channel, Foreign, RingEntry, TensorFact
 from unhang.record.calls.sites import SiteStacks
-from unhang.record.contact.heartbeat import Word
+from unhang.record.contact.beatlayout import Word
 from unhang.record.process import ArmedProcess
 from unhang.telltale import without_secrets
 

@@ -34,7 +34,7 @@ COMPLETED: Final = "completed"
 FAILED: Final = "failed"
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Channel:
     """One process group as the recorder sees it, with its counters as torch counts them.
 

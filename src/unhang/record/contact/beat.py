@@ -18,7 +18,7 @@ from typing import Final
 
 from unhang.record.calls.remembering import NOTHING, Given, LatestCalls
 from unhang.record.calls.sites import MACHINERY, line_of
-from unhang.record.contact.heartbeat import (
+from unhang.record.contact.beatlayout import (
     AWAITED_SLOT,
     CALL_SLOTS,
     GROUP_START,

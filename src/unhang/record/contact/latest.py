@@ -20,7 +20,7 @@ import zlib
 from enum import IntEnum
 from typing import Final
 
-from unhang.record.contact.heartbeat import (
+from unhang.record.contact.beatlayout import (
     CALL_SLOTS,
     FILE_BYTES,
     SLOT_BYTES,

@@ -54,7 +54,7 @@ MAX_MARK_BYTES: Final = 64 * 1024
 MAX_MARKS: Final = 65536
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Mark:
     """What one armed process says of itself.
 

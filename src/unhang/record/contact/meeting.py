@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
-from unhang.record.contact.heartbeat import bytes_of
+from unhang.record.contact.beatlayout import bytes_of
 from unhang.telltale import without_secrets
 
 _MOST_COMMAND = 1 << 16

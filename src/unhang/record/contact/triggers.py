@@ -26,7 +26,7 @@ from unhang.record.calls.groups import channels, named, note_groups
 from unhang.record.calls.recorder import Recorder
 from unhang.record.calls.sites import line_of, main_site, program_frames
 from unhang.record.contact import sockets
-from unhang.record.contact.heartbeat import TICK_S, GroupBeat, Word
+from unhang.record.contact.beatlayout import TICK_S, GroupBeat, Word
 from unhang.record.contact.runtime_dir import safe_name
 from unhang.record.dumps import torchfr
 from unhang.record.dumps.dumpfile import THREAD_NAME

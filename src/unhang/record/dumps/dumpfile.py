@@ -40,7 +40,7 @@ FORMAT_VERSION: Final = "2.10"
 """The version of torch's layout that our own recorder writes."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class DumpDraft:
     """A dump that is not a file yet.
 

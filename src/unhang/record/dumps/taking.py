@@ -39,7 +39,7 @@ LOCK_WAIT_S: Final = 10.0
 _one_at_a_time = threading.Lock()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class TakenDumps:
     """What one dump of this process came to.
 

@@ -26,8 +26,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from unhang.record.contact.beatlayout import GroupBeat
 from unhang.record.contact.client import RefusedError, ask_worker
-from unhang.record.contact.heartbeat import GroupBeat
 
 COUNTERS: Final = (
     "last_enqueued_collective",
@@ -50,7 +50,7 @@ _COUNTERS_S, _ENTRIES_S, _STACKS_S = 0.5, 2.0, 30.0
 """How long torch's worker server may take: for counters alone, for entries, for stacks too."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class TorchRecorder:
     """One of torch's recorders.
 

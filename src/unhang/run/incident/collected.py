@@ -10,7 +10,8 @@ from typing import Any
 from unhang.casedir.manifest import RankPart
 from unhang.model import Frame, ProcessSample, ThreadStack
 from unhang.record.calls.making import MAKES
-from unhang.record.contact.heartbeat import Heartbeat, bytes_of
+from unhang.record.contact.beatlayout import bytes_of
+from unhang.record.contact.heartbeat import Heartbeat
 from unhang.record.contact.latest import read_page
 from unhang.run.watching.roster import (
     Gone,

@@ -15,7 +15,7 @@ from unhang.activity.looks import ProcessLook
 from unhang.activity.series import Series
 from unhang.activity.thresholds import WINDOW_LOOKS
 from unhang.collect.processes import ProcessTable
-from unhang.record.contact.heartbeat import TICK_S
+from unhang.record.contact.beatlayout import TICK_S
 from unhang.run.watching.procs import work_of
 
 LEAST_APART_NS: Final = int(TICK_S / 2 * 1e9)

@@ -12,7 +12,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from statistics import median
 
-from unhang.record.contact.heartbeat import GroupBeat, Heartbeat, read_heartbeat
+from unhang.record.contact.beatlayout import GroupBeat
+from unhang.record.contact.heartbeat import Heartbeat, read_heartbeat
 from unhang.record.contact.marks import Mark, alive, read_marks
 from unhang.run.watching.roster import finished_calls, is_waiting
 

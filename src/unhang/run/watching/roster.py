@@ -16,7 +16,8 @@ from unhang.activity.looks import ProcessLook
 from unhang.collect.processes import Process, ProcessTable, read_processes
 from unhang.collect.ranks import find_ranks, is_launcher
 from unhang.model import MemoryKill
-from unhang.record.contact.heartbeat import TICK_S, Heartbeat, read_heartbeat
+from unhang.record.contact.beatlayout import TICK_S
+from unhang.record.contact.heartbeat import Heartbeat, read_heartbeat
 from unhang.record.contact.marks import Mark, alive, is_of_here, read_marks
 from unhang.run.watching.memory import MemoryCounts
 from unhang.run.watching.moving import Movement

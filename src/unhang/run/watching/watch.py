@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from unhang.record.contact.heartbeat import TICK_S
+from unhang.record.contact.beatlayout import TICK_S
 from unhang.wording import rank_phrase
 
 SURVIVED_FACTOR = 2.0
