@@ -165,6 +165,8 @@ def _quiet_logs(case: Case, lives: Lives) -> tuple[Status, str]:
         return "insufficient", quiet.STRANGE
     if not case.logs_got_on:
         return "insufficient", quiet.A_START
+    if case.logs_left_open:
+        return "insufficient", quiet.LEFT_OPEN
     return "healthy", quiet.quiet_logs(lives.said.events)
 
 

@@ -16,7 +16,7 @@ from unhang.logs.lines.anchors import wanted_by
 from unhang.logs.lines.ending import TAIL, troubled
 from unhang.logs.lines.prefixes import parse_line
 from unhang.logs.lines.serving import standing_still
-from unhang.logs.lines.signs import ENOUGH, StepLine, goes_on, step_lines
+from unhang.logs.lines.signs import ENOUGH, StepLine, goes_on, step_lines, told_to_stand
 from unhang.logs.rules.known import SERVING_STALLED
 from unhang.logs.telling import Teller, first_of
 
@@ -101,6 +101,7 @@ class LogEnd:
         """Keep what the last lines say of trouble, where nothing else told of any."""
         if teller.kept.tells_of_trouble():
             return
+        teller.found.left_open = teller.found.left_open or told_to_stand(self.data)
         last = self.data[-TAIL:]
         for start, end in troubled(last):
             if goes_on(last, end):

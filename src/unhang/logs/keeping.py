@@ -61,6 +61,7 @@ class LogScan:
         bytes_read: Size of what was read, decompressed.
         recognised: In one log at least there was a known message, or the shape of a job's log.
         got_on: One log at least tells that work was done.
+        left_open: A person wrote next to one that its job stands.
         communicators: Numbers of processes in NCCL's communicators.
     """
 
@@ -71,6 +72,7 @@ class LogScan:
     bytes_read: int = 0
     recognised: bool = False
     got_on: bool = False
+    left_open: bool = False
     communicators: Communicators = field(default_factory=Communicators)
 
 

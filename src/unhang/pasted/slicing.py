@@ -18,6 +18,7 @@ from unhang.stacks.formats.gdb import is_broken
 LOG, RAS, STACKS = "log", "RAS", "stacks"
 
 _FENCE = re.compile(r"^[ \t]*(?:```+|~~~+)[\w.+ -]{0,20}$")
+_INLINE = re.compile(r"^`([^`]+)`\s*$")
 _TAG = re.compile(
     r"</?(?:details|summary|pre|code|blockquote|p|br|div)(?: [^<>\n]{0,80})?/?>", re.IGNORECASE
 )
@@ -100,6 +101,7 @@ def _bare(line: str) -> str:
     line = _CELL.sub("", line if _WRAPPED.match(line) else _QUOTE.sub("", line))
     if _FENCE.match(line):
         return ""
+    line = _INLINE.sub(r"\1", line)
     return _TAG.sub("", line) if "<" in line else line
 
 

@@ -15,6 +15,7 @@ from unhang import ras
 from unhang.case import Case
 from unhang.casebuilder import case_of_logs
 from unhang.errors import InputError
+from unhang.logs.lines.signs import ended_well
 from unhang.logs.scan import is_text, scan_texts
 from unhang.model import Note
 from unhang.pasted.folders import MOST_BYTES
@@ -76,7 +77,8 @@ def paste_of(texts: Mapping[str, bytes], notes: Sequence[Note] = ()) -> Paste:
     Raises:
         InputError: One of them is empty or no text.
     """
-    parts = {name: _parts(_text(data, name)) for name, data in texts.items()}
+    read = {name: _text(data, name) for name, data in texts.items()}
+    parts = {name: _parts(text) for name, text in read.items()}
     alone = _alone(parts)
     if STACKS not in alone and any(_of(STACKS, each) for each in parts.values()):
         parts = {name: [*_as_log(_but(RAS, each)), *_of(RAS, each)] for name, each in parts.items()}
@@ -87,7 +89,10 @@ def paste_of(texts: Mapping[str, bytes], notes: Sequence[Note] = ()) -> Paste:
     places = {kind: _place(kind, parts) for kind in alone}
     whole = _together(alone)
     told = (*whole.notes, *notes, *_told(alone, places))
-    return Paste(replace(whole, notes=told), alone, places)
+    # A log that is read where its job runs goes on; an excerpt does not, whatever became of it.
+    ended = any(ended_well(text.encode()) for text in read.values())
+    whole = replace(whole, notes=told, logs_left_open=whole.logs_left_open or not ended)
+    return Paste(whole, alone, places)
 
 
 def _parts(text: str) -> list[TextPart]:
@@ -192,6 +197,7 @@ def _joined(one: Case, other: Case) -> Case:
         log_ranks=tuple(sorted({*one.log_ranks, *other.log_ranks})),
         logs_recognised=any(known) if known else None,
         logs_got_on=one.logs_got_on or other.logs_got_on,
+        logs_left_open=one.logs_left_open or other.logs_left_open,
         ras=one.ras + other.ras,
         notes=one.notes + other.notes,
     )

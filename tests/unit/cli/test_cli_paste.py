@@ -68,6 +68,47 @@ def test_what_to_paste_next_is_one_thing(
         assert f"paste next {lacks}" in capsys.readouterr().out
 
 
+STEPS = "".join(f"[2025-03-01 10:00:0{n}] step {n} loss 2.1\n" for n in range(4))
+
+
+@pytest.mark.parametrize(
+    ("text", "status"),
+    [
+        (STEPS, "insufficient"),
+        (f"{STEPS}training finished after 4 steps\n", "healthy"),
+        (f"It hangs at exit:\n{STEPS}training finished after 4 steps\n", "insufficient"),
+        (f"训练结束后卡住了\n{STEPS}training finished after 4 steps\n", "insufficient"),
+        (f"{STEPS}INFO: no deadlock, training finished\n", "healthy"),
+    ],
+)
+def test_an_excerpt_without_an_end_is_not_healthy(
+    text: str, status: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A job that hangs without a message leaves the same log; a person may say that it does."""
+    main(["paste", saved(tmp_path, text), "--format", "json"])
+    assert json.loads(capsys.readouterr().out)["status"] == status
+
+
+def test_a_log_whose_poster_says_that_it_hangs_is_not_healthy(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A log alone stays what it is; a line of prose above it is no line of the log."""
+    for text, status in ((STEPS, "healthy"), (f"It gets stuck:\n{STEPS}", "insufficient")):
+        main(["logs", saved(tmp_path, text, "a.log"), "--format", "json"])
+        assert json.loads(capsys.readouterr().out)["status"] == status
+
+
+def test_no_live_stacks_are_asked_for_where_the_job_has_ended(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What follows from a failure is there, and no process any more."""
+    ended = "`ERROR 01-16 17:16:49 [core_client.py:605] Engine core proc A died unexpectedly, x`\n"
+    assert main(["paste", saved(tmp_path, ended)]) == 3
+    shown = capsys.readouterr().out
+    assert "while it lives" not in shown
+    assert "paste next the logs of all ranks" in shown
+
+
 @pytest.mark.parametrize("words", [[], ["paste"], ["diagnose"], ["stacks"], ["logs"]])
 def test_any_command_judges_any_text(
     words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -36,7 +36,7 @@ class Unexplained(Struct, frozen=True):
         last: The last line that tells of trouble.
         new: Lines that a good run never wrote.
         standing: A serving engine that makes no token.
-        waiters: Messages of who waited until a time-out, each with its ranks.
+        waiters: Messages of who waited in vain, each with its ranks.
         timed_out: Ranks whose watchdogs gave up a call, by any of their lines.
     """
 
@@ -165,5 +165,5 @@ def _waited(message: Message, ranks: Sequence[int]) -> str:
     named = f" (number {peer} did not answer)" if peer.isdigit() else ""
     quiet = silent_among(ranks)
     rest = f"{rank_phrase(quiet)} printed no such line" if quiet else "the logs do not show why"
-    waited = f"{who} waited for {first.fields[WAITED_FOR]} until a time-out{named}"
+    waited = f"{who} waited in vain for {first.fields[WAITED_FOR]}{named}"
     return f"{waited}; {rest}: {first.text[:SHOWN]}"

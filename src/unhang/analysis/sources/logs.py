@@ -126,7 +126,7 @@ class Said(Struct, frozen=True):
 
     @property
     def waiters(self) -> Iterator[Message]:
-        """Messages of those who waited for others until a time-out."""
+        """Messages of those who waited for others in vain."""
         from unhang.logs.keeping import WAITED_FOR
 
         return _messages(event for event in self.trouble if WAITED_FOR in event.fields)

@@ -26,6 +26,11 @@ A_START = (
     "job made progress after its start: no steps, rate, result or end."
 )
 
+LEFT_OPEN = (
+    "Not enough evidence: the log shows progress, no failure and no end of the job. A job that "
+    "hangs without a message leaves the same log."
+)
+
 
 def lost(note: Note) -> str:
     """That something could not be read, where nothing wrong was found in the rest."""

@@ -37,6 +37,23 @@ def looks_like_a_job(block: bytes) -> bool:
     return any(_SHAPE.search(part) for part in (block[:WINDOW], block[-WINDOW:]))
 
 
+_STANDS = re.compile(
+    r"(?i)\b(?:hangs?|hanging|hung|stuck|deadlock(?:s|ed)?|fr[eo]ezes?|frozen|freezing|stalls?)\b"
+    "|卡住|卡死|挂住|挂起|挂死".encode()
+)
+_AROUND = 2_048
+"""Bytes at both ends of a text in which a person writes about the log between them."""
+
+
+def told_to_stand(data: bytes) -> bool:
+    """Whether a person wrote above or below a log, in English or Chinese, that its job stands."""
+    for part in (data[:_AROUND], data[-_AROUND:]):
+        lines = (line for line in part.splitlines() if _STANDS.search(line))
+        if any(not _SHAPE.search(line) for line in lines):
+            return True
+    return False
+
+
 _ROW = re.compile(
     rb"(?m)^[^\w\n]{0,80}(?:\S{1,200}>:)?[ ]{0,40}"
     rb"\d+ +\d+ +(?:u?int\d+|float|half|double|bfloat16) +\w+ +-?\d+"
@@ -47,6 +64,13 @@ _ALIKE = 80
 """Bytes before the number of a step that tell lines apart."""
 _SOME = rb"(?<![\d.,])(?!0+(?:\.0*)?(?:e[+-]?\d+)?[.,]*(?:[^\d.,]|$))\d[\d.,]*"
 """A number that is not zero: a rate of zero tells of no work."""
+_END = re.compile(
+    rb"""(?mix)
+    \btrain(?:ing|er)?\b.{0,20}\b(?:complete[d]?|finished|done)\b
+    | \bmax_(?:epochs|steps)=\d+`?\ reached | \bfinished\ training\b
+    | \bjob\b.{0,40}\bsucceeded\b | \bexit(?:ed)?\ (?:with\ )?(?:code|status)\ 0\b
+    """
+)
 _WORK = re.compile(
     rb"""(?mix)
     SOME\ ?(?:it|iters?|steps?|samples?|tokens?|tok|imgs?|images?|sequences?|examples?|words?)
@@ -56,16 +80,13 @@ _WORK = re.compile(
     | loss\b['"]?\ ?[=:(]{0,2}\ {0,6}-?\d
     | (?:throughput|bus\ ?bandwidth|algbw|busbw)\b[^\d\n]{0,40}SOME
     | tok(?:ens)?/s\b[^\d\n,;|]{0,40}SOME
-    | \btrain(?:ing|er)?\b.{0,20}\b(?:complete[d]?|finished|done)\b
-    | \bmax_(?:epochs|steps)=\d+`?\ reached | \bfinished\ training\b
-    | \bjob\b.{0,40}\bsucceeded\b | \bexit(?:ed)?\ (?:with\ )?(?:code|status)\ 0\b
     | \bsaved\ (?:the\ )?(?:model|checkpoint|state)
     | "(?!(?:GET|HEAD|OPTIONS)\ /(?:v1/models|metrics|ping|\w*(?:health|live|ready)\w*)\b)
         (?!POST\ /(?:(?:update|init|reset|flush|close)_\w+|sleep|wake_up|pause|resume)\b)
         [A-Z]+\ /[^"\n]{0,400}"\ (?:200|204)\b
     """.replace(b"SOME", _SOME)
 )
-"""Rates, losses, results, a good end, an answer: what no program prints that has just begun.
+"""Rates, losses, results, an answer: what no program prints that has just begun.
 
 A server whose engine is dead goes on to answer whether it is healthy, and which models it has; what
 a trainer gives it (weights, a group) serves no request, and may be the last that it ever did.
@@ -74,7 +95,12 @@ a trainer gives it (weights, a group) serves no request, and may be the last tha
 
 def gets_on(block: bytes) -> bool:
     """Whether a block tells that work was done: a start alone may be the start of a hang."""
-    return bool(_WORK.search(block)) or _counts(block) or _measured(block)
+    return bool(_WORK.search(block)) or _counts(block) or ended_well(block)
+
+
+def ended_well(block: bytes) -> bool:
+    """Whether a block tells of a good end or of a result: a job that stands writes neither."""
+    return bool(_END.search(block)) or _measured(block)
 
 
 def _measured(data: bytes) -> bool:

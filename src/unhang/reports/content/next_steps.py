@@ -16,6 +16,7 @@ from unhang.casedir.place import Place
 from unhang.catalogue import kind_of
 from unhang.kinds import Trait
 from unhang.report import Finding, RankStatus, Report, Step
+from unhang.reports.content.paste_next import job_ended
 from unhang.wording import count_of, fold_ranks, printable, rank_phrase, shell_word
 
 _MOST_CULPRITS, _MOST_VICTIMS = 4, 2
@@ -208,6 +209,8 @@ def _stacks(finding: Finding, report: Report, case: Case | None, place: Place) -
     if report.incident.reason == _REHEARSAL:
         return
     if finding.family == "evidence" and case is not None and not case.samples:
+        if job_ended(case):
+            return
         words = ["unhang", "stacks", *_whose(None, report.incident.job_id)]
         yield Step(_line(words), "on a node of the job, while it lives: the stacks of its ranks")
         return

@@ -43,6 +43,11 @@ def _of_logs(case: Case) -> str:
     """What to paste with a log that does not settle it."""
     if case.logs_recognised is False:
         return f"the last 200 lines of the job's log, or stacks ({_STACKS}) of every rank"
-    if any(event.role == "consequence" for event in case.log_events):
+    if job_ended(case):
         return "the logs of all ranks, from their first error on"
     return f"the stacks of every rank during the hang ({_STACKS} for each)"
+
+
+def job_ended(case: Case) -> bool:
+    """Whether its logs show what follows from a failure: no process is left to look at."""
+    return any(event.role == "consequence" for event in case.log_events)
