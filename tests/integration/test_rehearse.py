@@ -115,6 +115,24 @@ def test_a_list_that_is_too_long_is_refused_where_torch_refuses_it(
     assert rehearse("--ranks", "2", "--", sys.executable, str(script))[0] == code
 
 
+@pytest.mark.parametrize(("bound", "code"), [(", device_id=torch.device('cuda', 0)", 1), ("", 0)])
+def test_a_group_that_some_ranks_make_blocks_where_torch_splits_a_communicator(
+    tmp_path: Path, bound: str, code: int
+) -> None:
+    """Which it does, on every rank, where the default group was bound to a device."""
+    script = tmp_path / "groups.py"
+    script.write_text(
+        "import torch, torch.distributed as dist\n"
+        f"dist.init_process_group('nccl'{bound})\n"
+        "if dist.get_rank() < 2:\n"
+        "    dist.new_group([0, 1])\n"
+        "dist.barrier()\n"
+    )
+    got, report = rehearse("--ranks", "3", "--", sys.executable, str(script))
+    lines = {site["line"] for finding in report["findings"] for site in finding["sites"]}
+    assert (got, 4 in lines) == (code, bool(code)), report["summary"]
+
+
 TEST = """\
 import pytest
 import torch.distributed as dist

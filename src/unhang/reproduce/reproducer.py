@@ -12,7 +12,7 @@ from unhang.case import Case
 from unhang.errors import NoEvidenceError
 from unhang.report import Finding, Report
 from unhang.reproduce.playing import Judgement, judgement_of, judgement_of_played
-from unhang.reproduce.schedule import Programs, held_up, programs_of
+from unhang.reproduce.schedule import Programs, programs_of, ways_of
 from unhang.reproduce.scripting import ranks_of_job, script_of
 from unhang.reproduce.shrinking import shrunk
 
@@ -48,8 +48,8 @@ def reproducer_of(case: Case) -> Reproducer:
     wanted = judgement_of(report)
     if wanted is None:
         raise NoEvidenceError(f"there is nothing to reproduce: {report.summary}", _HINT)
-    ways = (whole, *held_up(whole))
-    whole = next((way for way in ways if judgement_of_played(way) == wanted), Programs((), {}, ()))
+    ways = (way for way in ways_of(whole) if judgement_of_played(way) == wanted)
+    whole = next(ways, Programs((), {}, ()))
     if not whole.names:
         raise NoEvidenceError(
             f"the calls alone do not reproduce this verdict: {report.summary}",

@@ -172,6 +172,21 @@ def _with_roots(moves: Mapping[int, tuple[Move, ...]]) -> dict[int, tuple[Move, 
     }
 
 
+def ways_of(programs: Programs) -> Iterator[Programs]:
+    """The programs as they may have been, the likeliest first: a dump does not tell what waited.
+
+    Most programs wait for a send or receive before they go on. Where that leads elsewhere, those
+    that ended float; then open calls hold up what comes behind them.
+    """
+    yield replace(programs, moves={r: _settled(made) for r, made in programs.moves.items()})
+    yield programs
+    yield from held_up(programs)
+
+
+def _settled(moves: tuple[Move, ...]) -> tuple[Move, ...]:
+    return tuple(replace(move, waits=move.waits or move.ended) for move in moves)
+
+
 def held_up(programs: Programs) -> Iterator[Programs]:
     """The same calls where open ones hold up what comes behind them, as they may on a GPU's stream.
 

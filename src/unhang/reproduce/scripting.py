@@ -136,6 +136,13 @@ def _list_of(shapes: Sequence[Shape], dtype: str) -> str:
     return _tensors(shapes, dtype) if shapes else "None"
 
 
+def _parts(many: tuple[Shape, ...], one: tuple[Shape, ...]) -> tuple[Shape, ...]:
+    """A list that NCCL recorded as one tensor, in the parts that torch wants."""
+    if len(many) != 1 or len(one) != 1 or not prod(one[0]):
+        return many
+    return one * (prod(many[0]) // prod(one[0]))
+
+
 def _flat(shapes: Sequence[Shape], dtype: str) -> str:
     """One tensor that holds as much as all of them."""
     return _tensor(shapes[0] if len(shapes) == 1 else (sum(map(prod, shapes)),), dtype)
@@ -150,7 +157,7 @@ _WRITE: Final[dict[str, Callable[[Move], str]]] = {
     "broadcast": lambda m: f"broadcast({_flat(m.inputs, m.dtype)}, group_src={m.root}",
     "reduce": lambda m: f"reduce({_flat(m.inputs, m.dtype)}, group_dst={m.root}{_reduced(m)}",
     "all_gather": lambda m: (
-        f"all_gather({_tensors(m.outputs, m.dtype)}, {_flat(m.inputs, m.dtype)}"
+        f"all_gather({_tensors(_parts(m.outputs, m.inputs), m.dtype)}, {_flat(m.inputs, m.dtype)}"
     ),
     "_all_gather_base": lambda m: (
         f"all_gather_into_tensor({_flat(m.outputs, m.dtype)}, {_flat(m.inputs, m.dtype)}"
@@ -159,7 +166,8 @@ _WRITE: Final[dict[str, Callable[[Move], str]]] = {
         f"reduce_scatter_tensor({_flat(m.outputs, m.dtype)}, {_flat(m.inputs, m.dtype)}"
     ),
     "reduce_scatter": lambda m: (
-        f"reduce_scatter({_flat(m.outputs, m.dtype)}, {_tensors(m.inputs, m.dtype)}"
+        f"reduce_scatter({_flat(m.outputs, m.dtype)}, "
+        f"{_tensors(_parts(m.inputs, m.outputs), m.dtype)}"
     ),
     "gather": lambda m: (
         f"gather({_flat(m.inputs, m.dtype)}, {_list_of(m.outputs, m.dtype)}, group_dst={m.root}"

@@ -49,6 +49,20 @@ def test_a_script_that_shows_something_else_is_not_written(
     assert not script.exists()
 
 
+def test_a_script_that_gloo_ends_is_no_success(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is written for a rehearsal, which its header, stderr and the exit code say."""
+    monkeypatch.setattr(trying, "has_torch", lambda: True)
+    monkeypatch.setattr(trying, "tried", lambda *_: trying.Trial("rehearsal", "as the case"))
+    script = tmp_path / "repro.py"
+    assert main(["reproduce", DUMPS, "-o", str(script)]) == 1
+    assert "it does not hang on Gloo" in capsys.readouterr().err
+    assert "# Gloo does not hang here as NCCL does: unhang rehearse -- torchrun" in (
+        script.read_text()
+    )
+
+
 def test_a_healthy_case_has_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Exit code 3, and the verdict in the sentence."""
     script = tmp_path / "repro.py"

@@ -80,6 +80,25 @@ def test_a_script_says_what_it_is_and_calls_on_shared_lines() -> None:
     ]
 
 
+def test_sends_that_ended_are_waited_for_where_the_verdict_stays() -> None:
+    """On Gloo, one that no line waits for would look open for ever."""
+    found = reproducer_of(load([str(EXAMPLES / "p2p-cycle-armed" / "dumps")]))
+    assert calls_of(text_of(found, "gloo", "repro.py")) == [
+        "if rank == 0:",
+        "    dist.send(torch.ones(8), group_dst=1)  # p2p_cycle.py:16",
+        "if rank == 1:",
+        "    dist.recv(torch.ones(8), group_src=0)  # p2p_cycle.py:17",
+        "    dist.recv(torch.ones(8), group_src=0)  # p2p_cycle.py:17",
+    ]
+
+
+def test_a_list_that_nccl_recorded_as_one_tensor_is_a_list_again() -> None:
+    """Gloo refuses a list with too few tensors before it waits for any rank."""
+    gather = move(1, op="all_gather", inputs=((8,),), outputs=((24,),))
+    lines = calls_of(script_of(programs([gather], [gather], [gather]), []))
+    assert lines[0].count("torch.ones(8)") == 4
+
+
 @pytest.mark.parametrize("example", ["healthy", "late-rank", "dead-rank"])
 def test_what_calls_do_not_show_has_no_reproducer(example: str) -> None:
     """A sentence says why."""

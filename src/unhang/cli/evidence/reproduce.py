@@ -2,8 +2,9 @@
 
 The calls around the divergence become a script for torchrun on the CPU (Gloo): same groups, order
 and sizes. Calls and ranks go as long as the verdict stays (same kind, same ranks). The script is
-run once before it is written; where there is no torch, it is written without that. The case may
-come from unhang rehearse --case.
+run once before it is written; where there is no torch, it is written without that. Where Gloo ends
+by an error what hangs on NCCL, the script is for a rehearsal alone: its header says so and the
+exit code is 1. The case may come from unhang rehearse --case.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
     how = "" if args.no_try else _tried(found, path.name)
     _write(path, text_of(found, how, path.name))
     print(f"unhang: {printable(str(path))}: {_said(found, how)}", file=sys.stderr)
-    return 0
+    return int(how == "rehearsal")
 
 
 def _check(path: Path) -> None:

@@ -23,6 +23,7 @@ from unhang.rehearse.inside.works import Desk
 from unhang.rehearse.matching.talking import Foreign
 
 NAME = "rehearsal"
+_BACKEND: Final = 2
 _LOCAL: Final = 5
 """Where `new_group` learns that its members alone call it."""
 
@@ -121,11 +122,17 @@ def _helper(making: _Making, real: Foreign, *args: Foreign, **kwargs: Foreign) -
 
 
 def _new_group(desk: Desk, real: Foreign, *args: Foreign, **kwargs: Foreign) -> Foreign:
-    """`new_group`, which torch wants of every rank, also of those that are not in it."""
+    """`new_group`, which torch wants of every rank, also of those that are not in it.
+
+    Where the default group was bound to a device, NCCL splits its communicator, on all ranks.
+    """
     ranks = args[0] if args else kwargs.get("ranks")
     alone = args[5] if len(args) > _LOCAL else kwargs.get("use_local_synchronization")
+    backend = args[2] if len(args) > _BACKEND else kwargs.get("backend")
     if ranks and not alone:
         desk.client.tell("asked", ranks=sorted(ranks), **desk.place())
+        if desk.is_bound and "nccl" in str(backend or "nccl"):
+            dist.group.WORLD._made("barrier", "new_group", [], []).wait()
     return real(*args, **kwargs)
 
 
@@ -158,6 +165,7 @@ def _init(
     size = int(os.environ["WORLD_SIZE"]) if size is None or size < 0 else size
     desk.client.rank, desk.client.joined = rank, os.getpid()
     desk.client.tell("init", rank=rank, world=size, parent=os.getppid(), **desk.place())
+    desk.is_bound = given.get("device_id") is not None and str(backend) != "gloo"
     kept = {k: v for k, v in given.items() if k in ("timeout", "group_name") and v is not None}
     return real(backend, store=RehearsedStore(desk), rank=rank, world_size=size, **kept)
 

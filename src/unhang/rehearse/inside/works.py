@@ -45,6 +45,7 @@ class Desk:
         self.works: list[RehearsedWork] = []
         self.stores: list[Any] = []
         self.readings = Readings(client)
+        self.is_bound = False  # `init_process_group` was given the rank's device
 
     def place(self) -> dict[str, object]:
         """The stack of this call: its number, and the frames the first time."""
