@@ -46,13 +46,14 @@ class NcclFault:
 
     def truth(self) -> Truth:
         """The right verdict on its dumps."""
-        if self.unseen:
-            right = Truth(("insufficient",), (), self.ranks, fault=self.name)
+        cause = Cause(self.codes, self.culprits, self.also)
+        told = Truth(("problem",), (cause,), self.ranks, fault=self.name)
+        if self.unseen:  # by the recorder that it was found with; others may show it
+            right = Truth(("insufficient",), (), self.ranks, fault=self.name, either=(told,))
         elif not self.codes:
             right = Truth(("healthy",), (), self.ranks, self.observations, self.name)
         else:
-            cause = Cause(self.codes, self.culprits, self.also)
-            right = Truth(("problem",), (cause,), self.ranks, fault=self.name)
+            right = told
         return replace(right, notes=(self.says,))
 
 
@@ -122,6 +123,35 @@ _ALL = (
         also=((1, 2),),
         device={"FAKE_SERIAL": "1"},
     ),
+    NcclFault(
+        "gather_elsewhere",
+        "Rank 2 sends its part of a gather to another root, which expects none.",
+        ("UH402", "UH204"),
+        (2,),
+    ),
+    NcclFault(
+        "shorter_batch",
+        "Rank 2's batch has a tensor less, and reads completed as all others do.",
+        ("UH202", "UH401"),  # from 2.14 on NCCL records of a batch that it was made
+        (2,),
+        also=((),),
+    ),
+    NcclFault(
+        "step_more",
+        "Rank 3 makes one step more than its peers; or they all stand still before it.",
+        ("UH101", "UH102"),
+        (3,),
+        also=((),),
+    ),
+    NcclFault("cube_stall", "Rank 5 stands still before tp.", ("UH101", "UH302"), (5,), ranks=8),
+    NcclFault(
+        "other_group",
+        "Rank 1 reduces over dp where it should over tp.",
+        ("UH301", "UH102", "UH302"),
+        (1,),
+        also=((),),
+    ),
+    NcclFault("leader_stalls", "Rank 3 stands still among leaders.", ("UH101",), (3,), ranks=6),
     NcclFault("mesh_stall", "Rank 3 stands still before a tp call.", ("UH101",), (3,)),
     NcclFault(
         "upper_half",

@@ -16,6 +16,7 @@ from contextlib import suppress
 
 import devices  # noqa: F401 - registers its jobs
 import hosts  # noqa: F401 - the same
+import mistakes  # noqa: F401 - the same
 import programs  # noqa: F401 - the same
 import torch
 import torch.distributed as dist

@@ -404,6 +404,27 @@ def test_members_that_disagreed_about_a_call_that_ended(how: dict[str, Any], cod
     assert only_cause(diagnose(job.case())).code == "UH101"  # what is stuck goes first
 
 
+@pytest.mark.parametrize(("through", "sure"), [(True, "low"), (False, "high")])
+def test_members_made_unlike_batches_that_read_ended(*, through: bool, sure: str) -> None:
+    """NCCL's recorder says so at once: it is believed as soon as a later call has ended."""
+    job = started()
+    both: tuple[Shape, ...] = ((4,), (8,))
+    job.coalesced([0, 1, 3], ["allreduce_coalesced"], sizes=both)
+    job.coalesced([2], ["allreduce_coalesced"], sizes=both[:1])
+    job.call(range(4), finished=through)
+    cause = only_cause(diagnose(job.case()))
+    assert (cause.code, cause.culprits, cause.confidence, cause.seq) == ("UH202", (2,), sure, 6)
+
+
+def test_batches_of_which_some_members_are_lost_are_not_compared() -> None:
+    """A ring that is full has lost the first ones of the oldest batch."""
+    job = started()
+    job.coalesced([0, 1, 3], ["all_reduce", "all_gather_into_tensor"])
+    job.coalesced([2], ["all_gather_into_tensor"])
+    job.call(range(4))
+    assert diagnose(job.case()).status == "healthy"
+
+
 @pytest.mark.parametrize(
     ("op", "sizes", "outs"),
     [

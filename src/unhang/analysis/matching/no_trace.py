@@ -80,7 +80,8 @@ def may_be_in_a_batch(evidence: Evidence, absent: int, waiting: Sequence[int], g
     """Whether a rank that lacks a call may be in a batch, or have finished the call.
 
     So it is where its dump leaves both out and its counters, which count all that torch's hook has
-    seen, are as far as those of a rank that waits in the call; in another group, further.
+    seen, are as far as those of a rank that waits in the call. In another group, where they are
+    further than those of any other member: what it made there that member has not.
 
     Args:
         evidence: The case.
@@ -90,15 +91,14 @@ def may_be_in_a_batch(evidence: Evidence, absent: int, waiting: Sequence[int], g
     """
     counters = _counters(evidence, hiding_only=True)
     mine = counters.get(absent, {})
-    for rank in waiting:
-        theirs = counters.get(rank, {})
-        shared = mine.keys() & theirs.keys()
-        if any(
-            mine[each] > theirs[each] or (each == group and mine[each] == theirs[each])
-            for each in shared
-        ):
-            return True
-    return False
+    if any(mine.get(group, -1) >= counters.get(rank, {}).get(group, 0) for rank in waiting):
+        return True
+    return any(
+        count > theirs.get(each, count)
+        for each, count in mine.items()
+        for theirs in counters.values()
+        if each != group
+    )
 
 
 def least_far(
@@ -116,7 +116,7 @@ def least_far(
         waiting: Ranks that wait in the call.
         group: Of the call.
     """
-    if len(absent) == 1 or not _exchanged(evidence, waiting, group):
+    if len(absent) == 1 or not exchanged_unseen(evidence, waiting, group):
         return absent
     counters = _counters(evidence, hiding_only=False)
     theirs, mine = ([counters.get(r, {}).get(group, -1) for r in own] for own in (waiting, absent))
@@ -124,8 +124,8 @@ def least_far(
     return (absent[mine.index(min(mine))],) if told and mine.count(min(mine)) == 1 else ()
 
 
-def _exchanged(evidence: Evidence, waiting: Sequence[int], group: int) -> bool:
-    """Whether dumps left sends and receives out that ranks made in a group."""
+def exchanged_unseen(evidence: Evidence, waiting: Sequence[int], group: int) -> bool:
+    """Whether dumps left sends and receives out that ranks (indices) made in a group."""
     calls, hides = evidence.case.calls, np.zeros(max(len(evidence.case.dumps), 1), np.bool_)
     hides[[dump.index for dump in evidence.dumps if _leaves_batches_out(evidence, dump)]] = True
     rows = evidence.open_rows[hides[calls.dump[evidence.open_rows]]]

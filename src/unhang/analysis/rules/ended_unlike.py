@@ -2,8 +2,9 @@
 
 NCCL checks neither operations nor sizes nor dtypes. Where buffers happen to suffice, such a call
 ends, with wrong values. It is reported where nothing else is wrong, and never as sure: what
-is stuck goes first, and a program may know why. Compared are single calls of groups whose members
-are recorded, in which ranks have agreed as well: else it may be the dump of another job.
+is stuck goes first, and a program may know why. Compared are calls of groups whose members are
+recorded, in which ranks have agreed as well: else it may be the dump of another job. What was
+launched as one is one call, compared in all its parts.
 """
 
 from __future__ import annotations
@@ -20,23 +21,39 @@ from unhang.analysis.rules.call_mismatch import KIND_OF, CallSaid, MembersDisagr
 from unhang.analysis.rules.rule import Rule, Unless, When
 from unhang.analysis.situation import Situation
 from unhang.analysis.state.columns import Bools, Ints
-from unhang.analysis.state.ops import PARTS, Demand, demand_of, rule_of
+from unhang.analysis.state.ops import Demand, demand_of, rule_of
 from unhang.kinds import Kind
 from unhang.report import GroupRef
 from unhang.spans import distinct
 
 _SPARSE = 8
 _MOST_SIDES = 8
+_ODD = np.uint64(0x9E3779B97F4A7C15)
+"""Its powers lie far apart: sums of few small multiples are equal by chance once in 2^64."""
 
 
 class _Compared(Struct, frozen=True, eq=False):
-    """Rows that are compared, what they demand (a number each), and the place of their call."""
+    """Calls that are compared, a row for each rank that made one: the last of its entries.
+
+    Attributes:
+        row: That entry; those of a batch stand behind each other in `part`, from `first` on.
+        demand: Equal where all entries demand the same.
+        place: Equal where channel and sequence number are.
+    """
 
     row: Ints
     demand: Ints
     place: Ints
     channel: Ints
+    first: Ints
+    size: Ints
+    part: Ints
     demands: list[Demand]
+
+    def demanded(self, at: int) -> tuple[Demand, ...]:
+        """What each entry of a call demands."""
+        parts = self.part[self.first[at] : self.first[at] + self.size[at]]
+        return tuple(self.demands[number] for number in parts.tolist())
 
 
 def _ended_unlike(situation: Situation) -> list[Claim]:
@@ -73,10 +90,39 @@ def _compared(situation: Situation) -> _Compared:
     ]
     numbers: dict[Demand, int] = {}
     demand = np.asarray([numbers.setdefault(each, len(numbers)) for each in demands], np.int64)
-    rows = np.flatnonzero(_single(situation) & np.asarray([*known, False])[at.reshape(-1)])
-    channel, seq = evidence.channel(rows), np.asarray(calls.seq[rows], np.int64)
-    place = _places(channel, seq)
-    return _Compared(rows, demand[at.reshape(-1)[rows]], place, channel, list(numbers))
+    rows = np.flatnonzero(_ended(situation))
+    place = _places(evidence.channel(rows), np.asarray(calls.seq[rows], np.int64))
+    order = np.lexsort((calls.dump[rows], place))  # rows of one call stay in order
+    rows, place = rows[order], place[order]
+    kind, dump = at.reshape(-1)[rows], calls.dump[rows]
+    begins = np.ones(len(rows), np.bool_)
+    begins[1:] = (place[1:] != place[:-1]) | (dump[1:] != dump[:-1])
+    first = np.flatnonzero(begins)
+    part, size = demand[kind], np.diff(np.r_[first, len(rows)])
+    unknown = ~np.asarray([*known, False])[kind]
+    call = np.cumsum(begins) - 1
+    whole = np.bincount(call[unknown], minlength=len(first)) == 0
+    last = (first + size - 1)[whole]
+    return _Compared(
+        row=rows[last],
+        demand=_as_one(part, first, size)[whole],
+        place=place[last],
+        channel=evidence.channel(rows[last]),
+        first=first[whole],
+        size=size[whole],
+        part=part,
+        demands=list(numbers),
+    )
+
+
+def _as_one(part: Ints, first: Ints, size: Ints) -> Ints:
+    """A number for all that the entries of a call demand, in their order."""
+    if not len(first):
+        return part
+    within = np.arange(len(part)) - np.repeat(first, size)
+    weighed = (part.astype(np.uint64) + np.uint64(1)) * _ODD ** (within + 1).astype(np.uint64)
+    _, found = np.unique(np.add.reduceat(weighed, first), return_inverse=True)
+    return np.asarray(found, np.int64).reshape(-1)
 
 
 def _is_compared(op: str, demand: Demand) -> bool:
@@ -87,14 +133,12 @@ def _is_compared(op: str, demand: Demand) -> bool:
     return rule.compared == "nothing" or (demand.elements is not None and bool(demand.dtypes))
 
 
-def _single(situation: Situation) -> Bools:
-    """Rows of finished collectives that are no part of a batch, in groups that are recorded."""
+def _ended(situation: Situation) -> Bools:
+    """Rows of finished collectives in groups that are recorded."""
     evidence = situation.evidence
-    calls, batches = evidence.case.calls, evidence.batches
+    calls = evidence.case.calls
     trusted = [not group.inferred for group in evidence.case.groups]
-    whole = [name.op not in PARTS for name in evidence.case.names]
-    found: Bools = evidence.finished & evidence.collective & ~batches.closed & (calls.seq >= 0)
-    found &= np.asarray([*whole, False])[calls.name] & (batches.last == np.arange(len(calls)))
+    found: Bools = evidence.finished & evidence.collective & (calls.seq >= 0)
     found &= evidence.counts[calls.dump] & (calls.group >= 0)
     found &= np.asarray([*trusted, False])[calls.group]
     return found
@@ -117,20 +161,27 @@ def _places(channel: Ints, seq: Ints) -> Ints:
 
 
 def _agreement(compared: _Compared) -> tuple[Bools, Bools]:
-    """Per row: members disagree about its call; several made it, and agree."""
+    """Per call: members disagree about it; several made it, and agree.
+
+    Of batches of other lengths nothing is known: a ring that is full has lost the first entries.
+    """
     n = int(compared.place.max(initial=-1)) + 1
     low, high = np.full(n, np.iinfo(np.int64).max), np.full(n, -1, np.int64)
     np.minimum.at(low, compared.place, compared.demand)
     np.maximum.at(high, compared.place, compared.demand)
-    shared = np.bincount(compared.place, minlength=n) > 1
+    long = np.zeros(n, np.int64)
+    np.maximum.at(long, compared.place, compared.size)
+    alike_long = np.bincount(compared.place, weights=compared.size, minlength=n)
+    made = np.bincount(compared.place, minlength=n)
+    shared = (made > 1) & (alike_long == made * long)
     return (shared & (low != high))[compared.place], (shared & (low == high))[compared.place]
 
 
 def _claim(situation: Situation, compared: _Compared, at: Ints, times: int) -> Claim | None:
-    sides: dict[int, list[int]] = defaultdict(list)
+    sides: dict[tuple[Demand, ...], list[int]] = defaultdict(list)
     for each in at.tolist():
-        sides[int(compared.demand[each])].append(int(compared.row[each]))
-    aspect = aspect_of([(compared.demands[number],) for number in sides])
+        sides[compared.demanded(each)].append(int(compared.row[each]))
+    aspect = aspect_of(list(sides))
     if aspect is None:
         return None
     rank_of = situation.evidence.case.calls.rank

@@ -139,26 +139,18 @@ def doubts_of_absence(situation: Situation, root: Root) -> tuple[Doubt, ...]:
 
 
 def _is_alone(situation: Situation, root: Root) -> bool:
-    """Whether one member alone made a call that is new to it, and nothing tells of the others.
+    """Whether one of several members alone made a call, and nothing tells of the others.
 
     Either it made one too many, or they stand still before it: no rank is named.
     """
     call = root.waiting_calls[0]
     if call >= situation.heads.n_collective or situation.evidence.case.samples:
         return False
-    if situation.placed_now(root.ranks)[0] or _is_usual(situation, situation.row(call)):
+    if situation.placed_now(root.ranks)[0]:
         return False
     members, stages = situation.stages(call)
     absent = members[stages == Stage.NOT_CALLED]
     return len(absent) == len(members) - 1 > 1 and set(absent.tolist()) <= set(root.ranks)
-
-
-def _is_usual(situation: Situation, row: int) -> bool:
-    """Whether its rank has made this call from the same place before."""
-    calls = situation.evidence.case.calls
-    earlier = slice(situation.evidence.case.dumps[int(calls.dump[row])].start, row)
-    alike = (calls.group[earlier] == calls.group[row]) & (calls.name[earlier] == calls.name[row])
-    return bool((alike & (calls.stack[earlier] == calls.stack[row])).any())
 
 
 def _few_called(situation: Situation, call: int) -> bool:

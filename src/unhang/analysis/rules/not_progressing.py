@@ -9,13 +9,14 @@ import numpy as np
 from msgspec import Struct
 
 from unhang.analysis.claims import Claim, Doubt
+from unhang.analysis.matching.no_trace import exchanged_unseen
 from unhang.analysis.matching.roots import Root
 from unhang.analysis.rules.device_behind import explain_device
 from unhang.analysis.rules.telling import Words, begun, subject, words_for
 from unhang.analysis.rules.timeouts_differ import explain_timeouts
 from unhang.analysis.situation import Situation
 from unhang.analysis.state.columns import Ints
-from unhang.analysis.state.ops import rule_of
+from unhang.analysis.state.ops import is_root, rule_of
 from unhang.analysis.state.progress import Stage
 from unhang.kinds import Kind, Trait
 from unhang.spans import distinct
@@ -61,6 +62,7 @@ _ONE_ORDER = (
     "Launch communicators that share a GPU in one order: NCCL_LAUNCH_ORDER_IMPLICIT=1 (NCCL 2.26 "
     "and later), CUDA_DEVICE_MAX_CONNECTIONS=1, or wait for one before the next."
 )
+_OTHER_ROOT = "They may take another rank for its root: dumps show only who takes itself for it."
 _OTHER_TAGS = "The two sides may use different tags: the dumps do not tell those of both."
 _PRINT_TAGS = "Print the tags just before both lines."
 
@@ -78,6 +80,7 @@ class NotMoving(Struct, frozen=True):
         unstarted: Ranks whose device has not started it; None where no timing tells.
         at_once: Groups in which one rank of it has calls open at once; empty if only one.
         tags_unknown: Its backend matches by tag, and no dump shows the tags of both sides.
+        root: Who is in it as its root, where dumps show that.
     """
 
     call: str
@@ -90,6 +93,7 @@ class NotMoving(Struct, frozen=True):
     unstarted: tuple[int, ...] | None
     at_once: tuple[str, ...] = ()
     tags_unknown: bool = False
+    root: int | None = None
 
 
 def explain_joined(situation: Situation, roots: Sequence[Root]) -> list[Claim]:
@@ -119,6 +123,8 @@ def _not_moving(situation: Situation, roots: Sequence[Root]) -> Claim:
     reached = situation.victims(situation.graph.reaching(nodes))
     rows: Ints = situation.heads.row[inside]
     untimed = not (situation.evidence.case.calls.created_ns[rows] > 0).any()
+    group = situation.evidence.group_of(int(situation.heads.channel[call]))
+    unseen = exchanged_unseen(situation.evidence, inside.tolist(), group)
     return Claim(
         kind=PARTLY_FINISHED if about.out else JOINED_NOT_PROGRESSING,
         about=about,
@@ -129,7 +135,11 @@ def _not_moving(situation: Situation, roots: Sequence[Root]) -> Claim:
         op=situation.op(call),
         calls=situation.sides_by_row(rows, "culprit" if culprits else "victim"),
         sites=situation.book.sites_of_rows(rows, "culprit" if culprits else "victim"),
-        doubts=(Doubt.NOBODY_ABSENT, *((Doubt.AGE_UNKNOWN,) if untimed else ())),
+        doubts=(
+            Doubt.NOBODY_ABSENT,
+            *((Doubt.AGE_UNKNOWN,) if untimed else ()),
+            *((Doubt.LEAVES_NO_TRACE,) if unseen else ()),
+        ),
     )
 
 
@@ -147,6 +157,7 @@ def _standstill(situation: Situation, calls: Sequence[int]) -> NotMoving:
         unstarted=_unstarted(situation, call),
         at_once=_at_once(situation, call),
         tags_unknown=exchange and _lacks_tags(situation, call),
+        root=None if exchange else _root_inside(situation, call),
     )
 
 
@@ -183,11 +194,27 @@ def _left_behind(situation: Situation, call: int, about: NotMoving) -> tuple[int
     """The few who did not come out of what most came out of, where they were needed for that.
 
     They were if the call needs all members, or if those who are out finished a later one that does.
+    A root has to exchange something with each member: it is in the call for those who are.
     """
-    few = 2 * len(about.out) > about.size and len(about.out) > len(about.inside)
     if situation.may_be_several(int(situation.heads.channel[call])):
         return ()
-    return about.inside if about.out and few and _needed(situation, call) else ()
+    root = about.root
+    inside = tuple(rank for rank in about.inside if rank != root)
+    size = about.size - (root is not None)
+    few = 2 * len(about.out) > size and len(about.out) > len(inside)
+    needed = root is not None or _needed(situation, call)
+    return inside if about.out and few and needed else ()
+
+
+def _root_inside(situation: Situation, call: int) -> int | None:
+    """The rank that waits in a call as its root, where the dumps show which is."""
+    case, calls = situation.evidence.case, situation.evidence.case.calls
+    roots = [
+        int(calls.rank[row])
+        for row in situation.waiting_rows(call).tolist()
+        if is_root(case.names[int(calls.name[row])], case.signatures[int(calls.signature[row])])
+    ]
+    return roots[0] if len(roots) == 1 else None
 
 
 def _needed(situation: Situation, call: int) -> bool:
@@ -221,6 +248,7 @@ def _verdict_of_not_moving(about: NotMoving, claim: Claim) -> Words:
         ),
         alternatives=(
             *((_OTHER_TAGS,) if about.tags_unknown else ()),
+            *((_OTHER_ROOT,) if about.out and about.root is not None else ()),
             *claim.kind.alternatives,
             *_order_of_launches(about),
         ),

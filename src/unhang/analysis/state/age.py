@@ -149,20 +149,38 @@ def _runs_ahead(evidence: Evidence, heads: Heads) -> Bools:
 
 
 def _unnoticed(evidence: Evidence, heads: Heads, late: Ints) -> Bools:
-    """Per rank: its head was made so lately that its recorder may not have seen it end yet.
+    """Per rank: its recorder may not have seen the end of its head yet.
 
-    Where a file shows that, those of more calls were written more slowly.
+    The head was made so lately, or a peer's recorder has seen it end so lately. Where a file shows
+    that, those of more calls were written more slowly.
     """
-    made = made_ns(evidence)
+    made, calls = made_ns(evidence), evidence.case.calls
     moment = np.where(made > 0, made, written_ns(evidence))
     since = np.full(len(heads.row), _LONGEST_NS, np.int64)
-    ranks = np.flatnonzero(heads.row >= 0)
+    ranks = np.flatnonzero((heads.row >= 0) & (late > 0))
     rows = heads.row[ranks]
-    moment, created = moment[evidence.case.calls.dump[rows]], evidence.case.calls.created_ns[rows]
-    since[ranks] = np.where((moment > 0) & (created > 0), moment - created, _LONGEST_NS)
-    lately = (late > 0) & (since < _JUST_BEGUN_NS + late)
+    begun = np.maximum(calls.created_ns[rows], _seen_to_end_ns(evidence, rows))
+    moment = moment[calls.dump[rows]]
+    since[ranks] = np.where((moment > 0) & (begun > 0), moment - begun, _LONGEST_NS)
+    lately = since < _JUST_BEGUN_NS + late
     since -= _by_head(evidence, heads, _slow_ns(evidence))
-    return lately | ((late > 0) & (since < _JUST_BEGUN_NS + late) & lately.any())
+    return lately | ((since < _JUST_BEGUN_NS + late) & lately.any())
+
+
+def _seen_to_end_ns(evidence: Evidence, rows: Ints) -> Ints:
+    """When the first peer's recorder saw the same collectives end; 0 where none did."""
+    calls = evidence.case.calls
+    ended = np.flatnonzero(evidence.finished & evidence.collective & (calls.completed_ns > 0))
+    width = int(calls.seq.max(initial=0)) + 2
+    place = evidence.channel(ended) * width + calls.seq[ended]
+    wanted = evidence.channel(rows) * width + calls.seq[rows]
+    wanted[~evidence.collective[rows]] = -1
+    order = np.lexsort((calls.completed_ns[ended], place))
+    at = np.searchsorted(place[order], wanted)
+    there = at < len(order)
+    first = ended[order[np.where(there, at, 0)]] if len(order) else rows
+    there &= np.isin(wanted, place)
+    return np.where(there, calls.completed_ns[first], 0)
 
 
 def _noticed_late_ns(evidence: Evidence, rows: Ints) -> Ints:

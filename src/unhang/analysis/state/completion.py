@@ -11,22 +11,22 @@
   completed as soon as they are made (`unproven_rows`).
 - Recorders that never mark completion: nothing is known, and what all members have made is taken as
   finished, with a note.
-
-What holds for each kind of recorder is in `unhang.analysis.state.recorders`.
 """
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 import numpy as np
 
 from unhang.analysis.state.columns import Bools, Ints
-from unhang.analysis.state.ops import PARTS, Names
+from unhang.analysis.state.ops import PARTS, Demand, Names, demand_of
 from unhang.analysis.state.recorders import Recorders, flags_of, recorder_of
 from unhang.batches import Batches
 from unhang.case import JOINED_BY_ENTRIES, ORIGIN_UNHANG, Calls, Case, Dump
 from unhang.model import DumpStatus, Frame, Note, State
+from unhang.spans import union
 
 _UNEVEN = frozenset({"ALLGATHER_coalesced", "REDUCE_SCATTER_coalesced"})
 _COALESCED = frozenset({
@@ -90,8 +90,7 @@ def _not_launched(
     lane, at, known = _counters_of(case, rows)
     above = known & (calls.seq[rows] > status.last_enqueued[at])
     rows = rows[above & ~np.isin(lane[rows], lane[mixing(calls, batches.p2p)])][:_MOST_INSIDE]
-    found = [row for row in rows.tolist() if _is_last_and_watched(calls, lane, row)]
-    return np.asarray(found, np.int64)
+    return np.asarray([r for r in rows.tolist() if _is_last_and_watched(calls, lane, r)], np.int64)
 
 
 def _counters_of(case: Case, rows: Ints) -> tuple[Ints, Ints, Bools]:
@@ -123,8 +122,7 @@ def _counted_as_over(
     Where calls of a lane are P2P, the counters tell nothing (`mixing`); and a call that failed is
     counted, too, and retired.
     """
-    calls, status = case.calls, case.group_status
-    active = np.zeros(max(len(case.dumps), 1), np.bool_)
+    calls, status, active = case.calls, case.group_status, np.zeros(max(len(case.dumps), 1), bool)
     active[[d.index for d in dumps if d.active_only or not done[d.start : d.stop].any()]] = True
     counted = flags_of(recorders, lambda recorder: recorder.counts_calls)[names.backend][calls.name]
     rows = np.flatnonzero(~done & active[calls.dump] & counted & (calls.group >= 0))
@@ -160,15 +158,12 @@ def _left_by_slow_parts(case: Case, dumps: Sequence[Dump], done: Bools) -> Ints:
     calls = case.calls
     active = np.zeros(max(len(case.dumps), 1), np.bool_)
     active[[d.index for d in dumps if d.active_only or d.status is not DumpStatus.OK]] = True
-    if not active.any():
-        return np.zeros(0, np.int64)
     part = np.asarray([*(name.op in PARTS for name in case.names), False])[calls.name]
     end = np.asarray([*(name.op in _UNEVEN for name in case.names), False])[calls.name]
     key = np.stack([calls.dump, calls.group, calls.seq]).T
     closed = {tuple(each) for each in key[end & ~done].tolist()}
     rows = np.flatnonzero(part & active[calls.dump] & ~done)
-    kept = [row for row in rows.tolist() if tuple(key[row].tolist()) not in closed]
-    return np.asarray(kept, np.int64)
+    return np.asarray([r for r in rows.tolist() if tuple(key[r].tolist()) not in closed], np.int64)
 
 
 def _is_last_and_watched(calls: Calls, lane: Ints, row: int) -> bool:
@@ -183,7 +178,7 @@ def _ended_too_early(
 
     They say "completed" at once (seen on torch 2.8 to 2.13, where nothing is asynchronous): the
     event is recorded on another stream than they run on. So it is believed only as long as
-    no rank's whole dump lacks the call.
+    no rank's whole dump lacks the call, and its members agree or a later call has ended.
     """
     calls, early = case.calls, IN_PARTS - PARTS
     uneven = np.asarray([*(name.op in early for name in case.names), False])[calls.name]
@@ -193,8 +188,29 @@ def _ended_too_early(
         return rows
     marking = [dump for dump in dumps if recorder_of(recorders, dump).marks_ends]
     least = _made_by_all(case, marking)
-    found: Ints = rows[calls.seq[rows] > least[calls.group[rows]]]
-    return found
+    lacking: Ints = rows[calls.seq[rows] > least[calls.group[rows]]]
+    return union(lacking, _unlike_before_open(case, batches, done, rows))
+
+
+def _unlike_before_open(case: Case, batches: Batches, done: Bools, rows: Ints) -> Ints:
+    """Of these calls, those that members made unlike, between what has ended and what is open."""
+    calls, rows = case.calls, np.flatnonzero(np.isin(batches.last, rows))
+    single = (calls.seq >= 0) & (calls.group >= 0) & ~batches.p2p
+    ended, opened = (np.full(len(case.groups) + 1, -1, np.int64) for _ in range(2))
+    plain, left = single & done, single & ~done[batches.last]
+    plain[rows] = False
+    np.maximum.at(ended, calls.group[plain], calls.seq[plain])
+    np.maximum.at(opened, calls.group[left], calls.seq[left])
+    seq, group = calls.seq[rows], calls.group[rows]
+    place = np.stack([calls.group, calls.seq, batches.last - np.arange(len(calls))]).T
+    made: dict[tuple[tuple[int, ...], Demand], list[int]] = defaultdict(list)
+    for row in rows[(seq > ended[group]) & (seq < opened[group])].tolist():
+        signature = case.signatures[int(calls.signature[row])]
+        demand = demand_of(case.names[int(calls.name[row])], signature)
+        made[tuple(place[row].tolist()), demand].append(row)
+    sides = Counter((at, demand.family) for at, demand in made)
+    unlike = [r for (at, d), own in made.items() if sides[at, d.family] > 1 for r in own]
+    return np.asarray([*unlike, *batches.last[unlike].tolist()], np.int64)
 
 
 def _made_by_all(case: Case, dumps: Sequence[Dump]) -> Ints:
