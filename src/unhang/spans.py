@@ -75,5 +75,19 @@ def union(some: npt.NDArray[Integers], others: npt.NDArray[Integers]) -> npt.NDA
 
 def without(some: npt.NDArray[Integers], others: npt.NDArray[Integers]) -> npt.NDArray[Integers]:
     """The values of the first that the second lacks, ascending."""
-    every = distinct(some)
-    return every[np.isin(every, others, invert=True)]
+    every, ordered = distinct(some), np.sort(others, axis=None)
+    before, until = np.searchsorted(ordered, every), np.searchsorted(ordered, every, "right")
+    return every[np.asarray(before == until, np.bool_)]
+
+
+def tuples(columns: Numbers) -> tuple[Numbers, Numbers]:
+    """The tuples that columns hold, one a row and ascending, and the number of each column's.
+
+    numpy's `unique` along an axis compares bytes of whole tuples, which takes seven times as long.
+    """
+    order = np.lexsort(columns[::-1])
+    ordered = columns[:, order]
+    is_new = np.concatenate(([True], (ordered[:, 1:] != ordered[:, :-1]).any(axis=0)))[: len(order)]
+    number = np.empty(len(order), np.int64)
+    number[order] = np.cumsum(is_new) - 1
+    return ordered[:, is_new], number

@@ -7,7 +7,7 @@ import numpy.typing as npt
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unhang.spans import distinct, highest, lowest, union, without
+from unhang.spans import distinct, highest, lowest, tuples, union, without
 
 
 @given(st.lists(st.lists(st.integers(-9, 9), max_size=4), max_size=8), st.randoms())
@@ -38,3 +38,12 @@ def test_sets_are_those_of_numpy(
 def test_sets_keep_the_type_of_a_column() -> None:
     """A column of 32 bits stays one."""
     assert distinct(np.asarray([2, 1, 2], np.int32)).dtype == np.int32
+
+
+@given(st.lists(st.tuples(st.integers(-2, 2), st.integers(0, 3), st.integers(-1, 1))))
+def test_tuples_are_those_of_numpy(rows: list[tuple[int, int, int]]) -> None:
+    """In its order, with its numbers, also of nothing."""
+    columns = np.asarray(rows, np.int64).reshape(-1, 3).T
+    each, numbers = np.unique(columns, axis=1, return_inverse=True)
+    found, own = tuples(columns)
+    assert (found.tolist(), own.tolist()) == (each.tolist(), numbers.reshape(-1).tolist())

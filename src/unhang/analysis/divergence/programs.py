@@ -19,7 +19,7 @@ from unhang.analysis.state.columns import Ints
 from unhang.analysis.state.ops import demand_of
 from unhang.case import Dump
 from unhang.model import Frame
-from unhang.spans import distinct
+from unhang.spans import distinct, tuples
 from unhang.stacks.ownership import is_library
 
 _MAX_KIN = 16
@@ -136,11 +136,10 @@ class RankPrograms(Struct):
         calls = self.situation.evidence.case.calls
         columns = [calls.name[rows], calls.signature[rows], calls.stack[rows]]
         triples = np.stack([*columns, self._kinds_of_groups()[calls.group[rows]]])
-        unique, inverse = np.unique(triples, axis=1, return_inverse=True)
+        unique, at = tuples(triples)
         numbers = [self._numbers(*(int(part) for part in each)) for each in unique.T]
         strict = np.asarray([pair[0] for pair in numbers], np.int64)
         loose = np.asarray([pair[1] for pair in numbers], np.int64)
-        at = inverse.reshape(-1)
         return CallSequence(strict[at], loose[at])
 
     def _kinds_of_groups(self) -> Ints:

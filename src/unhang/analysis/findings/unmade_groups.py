@@ -16,7 +16,7 @@ from unhang.analysis.matching.no_trace import is_in_first_step
 from unhang.analysis.matching.segments import is_whole
 from unhang.analysis.situation import Situation
 from unhang.analysis.state.columns import Bools, Ints
-from unhang.spans import distinct
+from unhang.spans import distinct, tuples
 
 _MOST_LOOKED_AT = 16
 
@@ -135,7 +135,7 @@ def _meets(situation: Situation, rows: Ints, ranks: set[int]) -> Bools:
     case = situation.evidence.case
     kinds = np.stack((case.calls.group[rows], case.calls.name[rows]))
     kinds = np.concatenate((kinds, situation.evidence.collective[rows][None]))
-    each, kind_of = np.unique(kinds, axis=1, return_inverse=True)
+    each, kind_of = tuples(kinds)
     found = []
     for group, number, collective in each.T.tolist():
         members, name = case.groups[group].members, case.names[number]

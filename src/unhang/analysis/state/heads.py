@@ -13,6 +13,7 @@ from msgspec import Struct
 from unhang.analysis.state.columns import Bools, Ints
 from unhang.analysis.state.index import Evidence
 from unhang.analysis.state.progress import Standing
+from unhang.spans import tuples
 
 
 class Heads(Struct, frozen=True, eq=False):
@@ -58,8 +59,8 @@ def find_heads(evidence: Evidence, ignored: Ints) -> Heads:
     together, alone = waiting[numbered], waiting[~numbered]
     waiting_call = np.full(len(row), -1, np.int64)
     pairs = np.stack([evidence.channel(row[together]), calls.seq[row[together]]])
-    waiting_calls, member_of = np.unique(pairs, axis=1, return_inverse=True)
-    waiting_call[together] = member_of.reshape(-1)
+    waiting_calls, member_of = tuples(pairs)
+    waiting_call[together] = member_of
     waiting_call[alone] = waiting_calls.shape[1] + np.arange(len(alone))
     own = row[alone]
     number = np.where(evidence.collective[own], calls.seq[own], calls.p2p_seq[own])
