@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
+import select
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import parse_qs, quote, urlsplit
@@ -259,3 +263,28 @@ def test_what_cannot_be_served_is_a_sentence(tmp_path: Path) -> None:
         assert done.returncode in (2, 3)
         assert done.stderr.startswith("unhang: ")
         assert "Traceback" not in done.stderr
+
+
+def test_the_server_beside_a_job_ends_with_the_supervisor_that_is_killed(tmp_path: Path) -> None:
+    """SIGKILL leaves it no time to end its server, which ends by itself; the job is not asked."""
+    job = [sys.executable, "-c", "import time; time.sleep(120)"]
+    command = [sys.executable, "-m", "unhang", "run", "--serve", "--", *job]
+    process = subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stderr is not None
+    address = next(line for line in process.stderr if line.startswith("http://"))
+    below = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    words = {int(pid): Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0") for pid in below}
+    (server,) = (pid for pid, said in words.items() if b"--live" in said)
+    seen = os.pidfd_open(server)
+    try:
+        process.kill()
+        assert process.wait(30) == -signal.SIGKILL
+        assert select.select([seen], [], [], 60)[0], address
+    finally:
+        os.close(seen)
+        process.stderr.close()
+        for pid in words:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)

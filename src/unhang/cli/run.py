@@ -9,6 +9,7 @@ evidence of all ranks goes into a case directory and the verdict to stderr.
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -200,8 +201,13 @@ def _served(args: argparse.Namespace) -> Iterator[None]:
     """A server next to the job, in its own process; its address goes to stderr."""
     from unhang.casedir.manifest import CASES
 
-    words = ["serve", "--live", "--port", "0", *(["--job", args.job] if args.job else [])]
-    words += ["--", CASES, *([args.case] if args.case else [])]
+    words = ["serve", "--live", "--port", "0", "--beside", str(os.getpid())]
+    words += [
+        *(["--job", args.job] if args.job else []),
+        "--",
+        CASES,
+        *([args.case] if args.case else []),
+    ]
     command = python_command("unhang", *words)
     server = subprocess.Popen(  # noqa: S603 - our own command
         command, stdin=subprocess.DEVNULL, stdout=sys.stderr, start_new_session=True

@@ -11,10 +11,13 @@ import html
 import os
 import re
 import secrets
+import select
+import signal
 import socket
 import sys
 from pathlib import Path
 from shlex import quote
+from threading import Thread
 from typing import TYPE_CHECKING
 
 from unhang.cli.shared.case_paths import CASES
@@ -65,10 +68,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="also take reports of all jobs at /fleet, keep them in DIR, and answer launchers",
     )
     parser.add_argument("--open", action="store_true", help="open a browser")
+    parser.add_argument("--beside", type=int, default=0, help=argparse.SUPPRESS)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serve until Ctrl-C."""
+    """Serve until Ctrl-C, or until the process it serves beside has ended."""
     try:
         import uvicorn
 
@@ -82,6 +86,8 @@ def run(args: argparse.Namespace) -> int:
     if not args.live:
         cases_in(paths)  # a missing place is reported before the address is
     token = _token(args.token_file)
+    if args.beside:
+        Thread(target=_end_with, args=(args.beside,), daemon=True).start()
     with _listening(args.port) as place:
         port, aim = place.getsockname()[1], "&to=live" if args.live else ""
         address = f"http://127.0.0.1:{port}/enter?token={token}{aim}"
@@ -93,6 +99,19 @@ def run(args: argparse.Namespace) -> int:
         config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False)
         uvicorn.Server(config).run(sockets=[place])
     return 0
+
+
+def _end_with(pid: int) -> None:
+    """End as by a signal once another process has, which may be killed and so not end us."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        pass
+    except OSError:
+        return  # The system does not tell: whoever started us ends us, as far as it can.
+    else:
+        select.select([descriptor], [], [])
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _fleet_in(folder: Path) -> list[Route]:
