@@ -232,6 +232,14 @@ def test_what_ray_train_passes_on_is_of_the_rank_that_it_names(tmp_path: Path) -
         ("rank0: NCCL INFO Init COMPLETE\n", "insufficient"),
         ("INFO: starting epoch 0\nINFO: saving checkpoints every 100 steps\n", "insufficient"),
         ("INFO: step 1\nINFO: step 2\nINFO: step 3\n", "healthy"),
+        (
+            "INFO: start\nLoading safetensors shards: 100% Completed | 1/1 [00:00<?,  2.76it/s]\n",
+            "insufficient",
+        ),
+        (
+            "INFO: start\nMap (num_proc=8): 40%|#  | 40/100 [00:10<00:15,  4.00it/s]\n",
+            "insufficient",
+        ),
         ("Train Epoch: 1 [52480/60000 (87%)]\tLoss: 0.449658\n", "healthy"),
         ("steps:   2%|#   | 919/50025 [1:46:14<94:36:57,  6.94s/it]\n", "healthy"),
         ("INFO: `Trainer.fit` stopped: `max_epochs=3` reached.\n", "healthy"),

@@ -69,6 +69,7 @@ _END = re.compile(
     \btrain(?:ing|er)?\b.{0,20}\b(?:complete[d]?|finished|done)\b
     | \bmax_(?:epochs|steps)=\d+`?\ reached | \bfinished\ training\b
     | \bjob\b.{0,40}\bsucceeded\b | \bexit(?:ed)?\ (?:with\ )?(?:code|status)\ 0\b
+    | ^\#\ Avg\ bus\ bandwidth
     """
 )
 _WORK = re.compile(
@@ -92,10 +93,25 @@ A server whose engine is dead goes on to answer whether it is healthy, and which
 a trainer gives it (weights, a group) serves no request, and may be the last that it ever did.
 """
 
+_PREPARES = re.compile(
+    rb"\b(?:Load|Download|Fetch|Captur|Tokeniz|Convert)ing\b[^|\n]{0,80}?: *\d{1,3}%"
+    rb"|\b(?:Map|Filter)(?: \([^)\n]{1,40}\))?: *\d{1,3}%"
+)
+"""Bars of a start: weights, data sets, graphs. Their rates are none of steps."""
+
 
 def gets_on(block: bytes) -> bool:
     """Whether a block tells that work was done: a start alone may be the start of a hang."""
-    return bool(_WORK.search(block)) or _counts(block) or ended_well(block)
+    return _works(block) or _counts(block) or ended_well(block)
+
+
+def _works(block: bytes) -> bool:
+    """Whether it tells of work by a line that is no bar of what is done before the first step."""
+    for match in _WORK.finditer(block):
+        start = block.rfind(b"\n", 0, match.start()) + 1
+        if not _PREPARES.search(block, start, match.end()):
+            return True
+    return False
 
 
 def ended_well(block: bytes) -> bool:
