@@ -12,7 +12,7 @@ from unhang.case import Case
 from unhang.errors import NoEvidenceError
 from unhang.report import Finding, Report
 from unhang.reproduce.playing import Judgement, judgement_of, judgement_of_played
-from unhang.reproduce.schedule import Programs, programs_of, ways_of
+from unhang.reproduce.schedule import Programs, of_one_size, programs_of, ways_of
 from unhang.reproduce.scripting import ranks_of_job, script_of
 from unhang.reproduce.shrinking import shrunk
 
@@ -56,6 +56,9 @@ def reproducer_of(case: Case) -> Reproducer:
             "Calls before the dumps' windows, waits or values decide it: rehearse the program.",
         )
     small = shrunk(whole, lambda some: judgement_of_played(some) == wanted, _spare(report, whole))
+    if all(move.frame for made in small.moves.values() for move in made):  # lines tell calls apart
+        plain = of_one_size(small)
+        small = plain if judgement_of_played(plain) == wanted else small
     return Reproducer(small, wanted, report.summary, whole.size, len(whole.names))
 
 

@@ -39,6 +39,8 @@ _BY_MEMBER: Final = {
     "scatter": ("inputs",), "alltoall": ("inputs", "outputs"),
 }  # fmt: skip
 """Which tensors have a part for each member of the group."""
+_SMALL: Final = 8
+"""Elements of a tensor whose size does not matter."""
 _SAID: Final = re.compile(r"(\w+)\((root|reduction) (\w+)\)")
 """How the dumps of a rehearsal tell a root or a reduction about which ranks disagree."""
 
@@ -310,6 +312,28 @@ def _resized(move: Move, before: int, after: int) -> Move:
         for side, shapes in (("inputs", move.inputs), ("outputs", move.outputs))
     )
     return replace(move, inputs=inputs, outputs=outputs)
+
+
+def of_one_size(programs: Programs) -> Programs:
+    """The same calls with small tensors, alike in all of them: what a verdict about order needs."""
+    moves = {
+        rank: tuple(_small(move, len(programs.groups[move.group].members)) for move in made)
+        for rank, made in programs.moves.items()
+    }
+    return replace(programs, moves=moves)
+
+
+def _small(move: Move, members: int) -> Move:
+    sides = _BY_MEMBER.get(_ALIKE.sub("", move.op), ())
+
+    def sized(side: str, shapes: tuple[Shape, ...]) -> tuple[Shape, ...]:
+        if side in sides and len(shapes) == 1:
+            return ((_SMALL * members,),)
+        return ((_SMALL,),) * len(shapes)
+
+    return replace(
+        move, inputs=sized("inputs", move.inputs), outputs=sized("outputs", move.outputs)
+    )
 
 
 def _share(op: str, shapes: tuple[Shape, ...], before: int, after: int) -> tuple[Shape, ...]:

@@ -42,6 +42,11 @@ def only(found: Iterator[Patch | str]) -> str:
             "if dist.get_rank() == 0:\n    save()\ndist.barrier()\n",
         ),
         (
+            "if odd and acc.is_main_process:\n    a = acc.gather_for_metrics(b.argmax(-1))\n",
+            3,
+            "if odd:\n    a = acc.gather_for_metrics(b.argmax(-1))\n",
+        ),
+        (
             "if rank == 0:\n    full = w.full_tensor()\n    save(full)\n",
             3,
             "full = w.full_tensor()\nif rank == 0:\n    save(full)\n",

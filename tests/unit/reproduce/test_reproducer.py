@@ -14,7 +14,7 @@ from unhang.ingest import load
 from unhang.model import Frame, Group
 from unhang.reproduce.playing import judgement_of_played
 from unhang.reproduce.reproducer import reproducer_of, text_of
-from unhang.reproduce.schedule import Move, Programs, held_up, programs_of, with_ranks
+from unhang.reproduce.schedule import Move, Programs, held_up, of_one_size, programs_of, with_ranks
 from unhang.reproduce.scripting import script_of
 from unhang.reproduce.shrinking import shrunk
 from unhang.testing import FakeJob
@@ -90,6 +90,22 @@ def test_sends_that_ended_are_waited_for_where_the_verdict_stays() -> None:
         "    dist.recv(torch.ones(8), group_src=0)  # p2p_cycle.py:17",
         "    dist.recv(torch.ones(8), group_src=0)  # p2p_cycle.py:17",
     ]
+
+
+@pytest.mark.parametrize("example", ["skipped-call", "wrong-shape"])
+def test_sizes_stay_only_where_the_verdict_is_about_them(example: str) -> None:
+    """A script with the tensors of a large model would need its memory."""
+    found = reproducer_of(load([str(EXAMPLES / example / "dumps")]))
+    sizes = {m.inputs for made in found.programs.moves.values() for m in made}
+    assert (len(sizes) == 1) == (example == "skipped-call")
+
+
+def test_small_tensors_have_a_part_for_each_member() -> None:
+    """Where the call wants one, in a list or in one tensor; what is empty stays empty."""
+    gather = move(1, op="_all_gather_base", inputs=((4096,),), outputs=((8192,),))
+    barrier = move(2, op="barrier", inputs=(), outputs=())
+    small = of_one_size(programs([gather, barrier], [gather, barrier])).moves[0]
+    assert [(each.inputs, each.outputs) for each in small] == [(((8,),), ((16,),)), ((), ())]
 
 
 def test_a_list_that_nccl_recorded_as_one_tensor_is_a_list_again() -> None:

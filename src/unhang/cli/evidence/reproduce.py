@@ -1,7 +1,7 @@
 """Write the smallest script that hangs as a case did: what a maintainer asks for.
 
-The calls around the divergence become a script for torchrun on the CPU (Gloo): same groups, order
-and sizes. Calls and ranks go as long as the verdict stays (same kind, same ranks). The script is
+The calls around the divergence become a script for torchrun on the CPU (Gloo): same groups and
+order. Calls, ranks and sizes go as long as the verdict stays (same kind, same ranks). The script is
 run once before it is written; where there is no torch, it is written without that. Where Gloo ends
 by an error what hangs on NCCL, the script is for a rehearsal alone: its header says so and the
 exit code is 1. The case may come from unhang rehearse --case.

@@ -19,10 +19,11 @@ _RANK: Final = re.compile(
 """What an expression that asks for the rank has in one of its names."""
 _PLAIN: Final = frozenset(
     {"arange", "clone", "contiguous", "cpu", "cuda", "detach", "device", "empty", "empty_like"}
+    | {"argmax", "argmin", "cat"}
     | {"flatten", "float", "full", "get_group", "get_rank", "get_world_size", "int", "item", "len"}
     | {"list", "max", "mean", "min", "named_parameters", "ones", "ones_like", "parameters"}
     | {"range", "reshape", "size", "state_dict", "sum", "tensor", "to", "tuple", "view", "zeros"}
-    | {"zeros_like", "StateDictOptions"}
+    | {"zeros_like", "sigmoid", "softmax", "squeeze", "stack", "unsqueeze", "StateDictOptions"}
 )
 """Functions and methods that compute and do nothing else, wherever ranks call them."""
 

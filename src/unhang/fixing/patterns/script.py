@@ -12,7 +12,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
-_COLLECTIVE_METHODS = frozenset({"full_tensor", "redistribute", "wait_for_everyone"})
+_COLLECTIVE_METHODS = frozenset(
+    {"full_tensor", "redistribute", "wait_for_everyone", "gather_for_metrics"}
+    | {"pad_across_processes", "save_state"}
+)
 """Methods of DTensors and of accelerate's Accelerator that every rank has to call."""
 
 
