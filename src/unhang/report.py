@@ -254,6 +254,12 @@ class Finding:
             object.__setattr__(self, "family", kind.family)
             object.__setattr__(self, "url", url_of(kind))
 
+    @property
+    def loop(self) -> tuple[int, ...]:
+        """The ranks of its circle, in order; empty where waiting does not come back."""
+        closed = self.waits and self.waits[-1].target == self.waits[0].waiter
+        return tuple(wait.waiter for wait in self.waits) if closed else ()
+
 
 @dataclass(frozen=True, slots=True)
 class RankStatus:

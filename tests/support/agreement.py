@@ -23,6 +23,7 @@ def contradictions(report: Report, picture: Picture) -> Iterator[str]:
     finding = report.findings[0] if report.findings else None
     if finding is None or finding.role != "cause" or finding.seq is None or not lanes:
         return
+    yield from _of_graph(finding, picture)
     marked = [at for at, column in enumerate(picture.columns) if column.marked]
     if [picture.columns[at].number for at in marked] != [finding.seq]:
         yield f"marked are {marked}, the call is #{finding.seq}"
@@ -31,6 +32,15 @@ def contradictions(report: Report, picture: Picture) -> Iterator[str]:
     yield from _of_culprits(finding, set(lanes), at)
     for side in _sides(finding):
         yield from _of_side(side, set(lanes), at)
+
+
+def _of_graph(finding: Finding, picture: Picture) -> Iterator[str]:
+    """The call of the headline is a box of its own, where ranks wait in it."""
+    whole = f"{finding.op} #{finding.seq} of "
+    inside = any(side.role == "victim" and side.op == finding.op for side in finding.calls)
+    boxes = [knot.label for knot in picture.nodes if knot.kind == "call" and knot.count == 1]
+    if finding.code == NEVER_CALLED and inside and not any(b.startswith(whole) for b in boxes):
+        yield f"{whole} has no box of its own among {boxes}"
 
 
 def _of_culprits(finding: Finding, there: set[int], at: dict[int, Cell]) -> Iterator[str]:
@@ -76,7 +86,8 @@ def one_sided(case: Case, report: Report) -> Iterator[str]:
             there = {sample.rank for sample in case.samples}
         inside = {r for side in finding.calls if side.op and side.state for r in side.ranks}
         waiting = (set(finding.victims) & inside or set(finding.victims)) - set(finding.culprits)
-        for side in (set(finding.culprits), waiting):
+        loop = () if finding.culprits else finding.loop[:2]
+        for side in (set(finding.culprits), waiting, *({rank} for rank in loop)):
             if side & there and not shown & side:
                 yield command
 

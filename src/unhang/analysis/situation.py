@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 from msgspec import Struct, field
 
 from unhang.analysis.claims import Doubt
 from unhang.analysis.matching.collectives import Disagreement, Matched
+from unhang.analysis.matching.kin_order import later_by_kin
 from unhang.analysis.matching.pairs import Pairs
 from unhang.analysis.matching.roots import Root, find_roots
 from unhang.analysis.matching.wait_graph import Graph
@@ -316,7 +317,8 @@ class Situation(Struct, frozen=True, eq=False, dict=True):
     @cached_property
     def roots(self) -> tuple[Root, ...]:
         """All ends of waiting."""
-        return tuple(find_roots(self.graph, self.heads))
+        by_kin = partial(later_by_kin, self.evidence, self.standing, self.heads)
+        return tuple(find_roots(self.graph, self.heads, by_kin))
 
     @cached_property
     def ages(self) -> Ages:

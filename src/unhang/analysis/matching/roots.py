@@ -8,6 +8,7 @@ Roots are facts of the graph; naming and explaining them is left to the findings
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable, Iterable
 from typing import Literal
 
 import numpy as np
@@ -39,14 +40,22 @@ class Root(Struct, frozen=True):
     known: int = 0
 
 
-def find_roots(graph: Graph, heads: Heads) -> list[Root]:
-    """Find all ends of waiting."""
+def find_roots(
+    graph: Graph, heads: Heads, more_order: Callable[[Edges], Iterable[tuple[int, int]]]
+) -> list[Root]:
+    """Find all ends of waiting.
+
+    Args:
+        graph: Who waits for whom.
+        heads: Who is in which waiting call.
+        more_order: Of calls that a rank lacks: (later, earlier), where ranks of its role show it.
+    """
     outgoing = np.bincount(graph.source, minlength=graph.n_nodes)
     incoming = np.bincount(graph.target, minlength=graph.n_nodes)
     ends = np.flatnonzero((outgoing == 0) & (incoming > 0))
     ranks, waiting_calls = ends[ends < graph.n_ranks], ends[ends >= graph.n_ranks] - graph.n_ranks
     return [
-        *_rank_roots(graph, heads, ranks),
+        *_rank_roots(graph, heads, ranks, more_order),
         *(
             Root("call", tuple(heads.inside(waiting_call).tolist()), (waiting_call,))
             for waiting_call in waiting_calls.tolist()
@@ -55,7 +64,12 @@ def find_roots(graph: Graph, heads: Heads) -> list[Root]:
     ]
 
 
-def _rank_roots(graph: Graph, heads: Heads, ends: Ints) -> list[Root]:
+def _rank_roots(
+    graph: Graph,
+    heads: Heads,
+    ends: Ints,
+    more_order: Callable[[Edges], Iterable[tuple[int, int]]],
+) -> list[Root]:
     """Ranks that wait for no rank, grouped by the call that they lack first.
 
     Where the order of the calls that a rank lacks is not known, it is the one in which most wait.
@@ -66,7 +80,7 @@ def _rank_roots(graph: Graph, heads: Heads, ends: Ints) -> list[Root]:
         (
             heads.seq[blame.waiting_call],
             -waiting[blame.waiting_call],
-            _is_later(graph, heads, blame),
+            _is_later(graph, heads, blame, more_order(blame)),
             blame.kind,
             blame.rank,
         )
@@ -89,16 +103,19 @@ def _rank_roots(graph: Graph, heads: Heads, ends: Ints) -> list[Root]:
     ]
 
 
-def _is_later(graph: Graph, heads: Heads, blame: Edges) -> Bools:
+def _is_later(
+    graph: Graph, heads: Heads, blame: Edges, more_order: Iterable[tuple[int, int]]
+) -> Bools:
     """Per edge of `blame`: its rank lacks another call that comes before this one.
 
     A rank that stands in one call, and has not made another or has it queued behind, has that one
-    later in its program; so has a rank that lacks both.
+    later in its program; so has a rank that lacks both. `more_order` is what kin show of it.
     """
     width = max(len(heads), 1)
     stands_in = heads.waiting_call[graph.blame.rank]
     behind = np.isin(graph.blame.kind, (Edge.NOT_CALLED, Edge.QUEUED)) & (stands_in >= 0)
-    order = distinct(graph.blame.waiting_call[behind] * width + stands_in[behind])
+    shown = np.asarray([after * width + before for after, before in more_order], np.int64)
+    order = distinct(np.r_[graph.blame.waiting_call[behind] * width + stands_in[behind], shown])
     later, earlier = np.divmod(order, width)
     low = np.searchsorted(later, blame.waiting_call, "left")
     high = np.searchsorted(later, blame.waiting_call, "right")

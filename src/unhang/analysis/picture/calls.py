@@ -134,10 +134,14 @@ def _rows_at(situation: Situation, mark: _Mark) -> dict[int, int]:
 
 
 def _place(lane: _Folded, report: Report, mark: Turn | None) -> tuple[object, ...]:
-    """Culprits of the verdict first, then those who are in its call, then who waits behind."""
+    """Culprits of the verdict first, then those who are in its call, then who waits behind.
+
+    Where no rank is at fault, the loop that the report tells comes first.
+    """
     (state, made), ranks = lane
     first = report.findings[0] if report.findings else None
-    culprits, victims = (set(first.culprits), set(first.victims)) if first else (set(), set())
+    culprits = set(first.culprits or first.loop) if first else set()
+    victims = set(first.victims) if first else set()
     inside = any(each.turn == mark and each.state != "finished" for each in made)
     return (
         culprits.isdisjoint(ranks), not inside, _order(state), victims.isdisjoint(ranks),

@@ -124,10 +124,8 @@ def _alone(
 ) -> set[int]:
     """Nodes that are never folded: the verdict's call, few culprits, a circle with its calls."""
     culprits = [rank for rank in numbers if status.get(rank) == "culprit"]
-    waits = report.findings[0].waits if report.findings else ()
     ranks = set(culprits if len(culprits) <= _MOST_ALONE // 2 else ())
-    if waits and waits[-1].target == waits[0].waiter:
-        ranks |= {wait.waiter for wait in waits[:_MOST_ALONE]}
+    ranks.update(report.findings[0].loop[:_MOST_ALONE] if report.findings else ())
     index = {rank: at for at, rank in enumerate(numbers)}
     found = {index[rank] for rank in ranks if rank in index}
     heads = situation.heads.waiting_call

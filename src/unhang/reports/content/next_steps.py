@@ -183,13 +183,16 @@ def _calls(finding: Finding, case: Case | None, place: Place) -> Iterator[Step]:
 
 
 def _of_both_sides(finding: Finding, there: Iterable[int]) -> list[int]:
-    """Some culprits, and some who wait for them in the call itself: others wait behind those."""
+    """Some culprits, and some who wait for them in the call itself: others wait behind those.
+
+    Where no rank is at fault, those of the loop that the report tells come first.
+    """
     known = set(there)
     culprits = [rank for rank in finding.culprits if rank in known][:_MOST_CULPRITS]
     called = {rank for side in finding.calls if side.op and side.state for rank in side.ranks}
     others = sorted(
         known.intersection(finding.victims).difference(culprits),
-        key=lambda rank: (rank not in called, rank),
+        key=lambda rank: (rank not in finding.loop, rank not in called, rank),
     )
     return culprits + others[: _MOST_VICTIMS if culprits else _MOST_CULPRITS]
 

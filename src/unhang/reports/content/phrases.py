@@ -100,7 +100,7 @@ def finding_sections(
     if reasons := reasons_of(finding, MAX_REASONS):
         yield "confidence", (f"{finding.confidence}: {reasons}",)
     yield "next", _sentences(finding.actions)
-    yield ("loop" if is_loop(finding.waits) else "chain"), wait_lines(finding.waits)
+    yield ("loop" if finding.loop else "chain"), wait_lines(finding.waits)
     yield "also", evidence[MAX_WHY:]
     yield "or else", _sentences(finding.alternatives)
     yield "stack", _culprit_stack(finding, report)
@@ -241,11 +241,6 @@ def _data_words(call: CallSide) -> str:
         shapes.append(f"and {len(call.sizes) - MAX_SHAPES} more")
     kinds = list(dict.fromkeys(call.dtypes))
     return printable(" ".join([", ".join(shapes), "/".join(kinds)]).strip(), _MAX_WORD)
-
-
-def is_loop(waits: Sequence[Wait]) -> bool:
-    """Whether the waiting comes back to where it began."""
-    return bool(waits) and waits[-1].target == waits[0].waiter
 
 
 def wait_lines(waits: Sequence[Wait]) -> tuple[str, ...]:
