@@ -87,6 +87,13 @@ _ALL = (
         "stall", (1, 0, 1), codes=("UH101",), steps=8, warm=False,
     ),
     _job(
+        "pair_unmade",
+        "Rank 5 stands still before its first receive; rank 4 waits in making the pair.",
+        "reduce_scatter_base first 64, chain copy 1024",
+        "stall", (5, 0, 1), codes=("UH302", "UH101"), culprits=(5,), also=((),), ranks=8, steps=3,
+        waits="end",
+    ),
+    _job(
         "exchange_unseen",
         "Rank 1 stands still before a batch, of which torch's hook records no end.",
         "all_gather_base copy 256, ring world 256",

@@ -51,11 +51,31 @@ def may_make_a_group(situation: Situation, absent: Sequence[int], waiting: Ints)
     for rank in waiting[:_MOST_LOOKED_AT].tolist():
         new |= _begun_since(situation, rank, absent)
     lacking = [_lacking(situation, kind) for kind in sorted(new)]
-    lacking += _not_begun(situation, absent, waiting)
+    first = _in_first_step(situation).intersection(absent)
+    lacking += _not_begun(situation, absent, waiting) if first else []
     may = tuple(rank for rank in absent if any(rank in each and len(each) > 1 for each in lacking))
     suspects = {*np.flatnonzero(situation.silent).tolist(), *waiting.tolist()} - {*absent}
     shared = suspects.intersection(*[each for each in lacking if each.intersection(may)])
     return UnmadeGroup(may, tuple(sorted(shared)) if may else ())
+
+
+def may_make_a_pair(situation: Situation, absent: Sequence[int]) -> UnmadeGroup:
+    """Whether ranks may wait in the first call of a pair, or of a group that no rank has yet.
+
+    They may in their first step, for any rank that waits in no call either. Where ranks are, their
+    stacks tell.
+    """
+    may = _in_first_step(situation).intersection(absent)
+    if not may or situation.evidence.case.samples:
+        return UnmadeGroup((), ())
+    idle = np.flatnonzero((situation.heads.waiting_call < 0) & ~situation.silent)
+    return UnmadeGroup(tuple(sorted(may)), tuple(sorted({*idle.tolist()} - {*absent})))
+
+
+def _in_first_step(situation: Situation) -> set[int]:
+    evidence = situation.evidence
+    owners = zip(evidence.owner.tolist(), evidence.dumps, strict=True)
+    return {owner for owner, dump in owners if is_in_first_step(evidence, dump)}
 
 
 def _not_begun(situation: Situation, absent: Sequence[int], waiting: Ints) -> list[set[int]]:
@@ -64,10 +84,6 @@ def _not_begun(situation: Situation, absent: Sequence[int], waiting: Ints) -> li
     They are as many as one such group has members, and no group of that kind is known to hold one.
     """
     evidence = situation.evidence
-    owners = zip(evidence.owner.tolist(), evidence.dumps, strict=True)
-    first = {owner for owner, dump in owners if is_in_first_step(evidence, dump)}
-    if first.isdisjoint(absent):
-        return []
     numbers = set(evidence.ranks.numbers[list(absent)].tolist())
     groups = [group for group in evidence.case.groups if group.description and group.size > 1]
     kinds = {(g.description, g.size) for g in groups}

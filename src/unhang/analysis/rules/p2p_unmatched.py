@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from unhang.analysis.claims import Claim, Doubt
 from unhang.analysis.divergence.line_counts import level_of
-from unhang.analysis.findings.unmade_groups import may_make_a_group
+from unhang.analysis.findings.unmade_groups import may_make_a_group, may_make_a_pair
 from unhang.analysis.matching.roots import Root
 from unhang.analysis.matching.wait_graph import Edge
 from unhang.analysis.rules.telling import Words, begun, last_lines, subject, waits, words_for
@@ -76,6 +76,7 @@ def explain_unpaired(situation: Situation, root: Root) -> Claim:
     about = _unpaired(situation, root, calls)
     inside = np.concatenate([situation.heads.inside(call) for call in calls])
     making = may_make_a_group(situation, root.ranks, inside)
+    making = making if making.ranks else may_make_a_pair(situation, root.ranks)
     culprits = () if any_source or about.level or making.others else about.ranks
     culprits = (about.over,) if about.over >= 0 else culprits
     suspected = any_source or culprits == about.ranks
