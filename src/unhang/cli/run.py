@@ -201,7 +201,7 @@ def _served(args: argparse.Namespace) -> Iterator[None]:
     """A server next to the job, in its own process; its address goes to stderr."""
     from unhang.casedir.manifest import CASES
 
-    words = ["serve", "--live", "--port", "0", "--beside", str(os.getpid())]
+    words = ["serve", "--live", "--port", "0", "--for-process", str(os.getpid())]
     words += [
         *(["--job", args.job] if args.job else []),
         "--",

@@ -68,11 +68,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="also take reports of all jobs at /fleet, keep them in DIR, and answer launchers",
     )
     parser.add_argument("--open", action="store_true", help="open a browser")
-    parser.add_argument("--beside", type=int, default=0, help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--for-process", type=int, default=0, metavar="PID", help="end once it has ended"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serve until Ctrl-C, or until the process it serves beside has ended."""
+    """Serve until Ctrl-C, or until the process that it serves for has ended."""
     try:
         import uvicorn
 
@@ -86,8 +88,8 @@ def run(args: argparse.Namespace) -> int:
     if not args.live:
         cases_in(paths)  # a missing place is reported before the address is
     token = _token(args.token_file)
-    if args.beside:
-        Thread(target=_end_with, args=(args.beside,), daemon=True).start()
+    if args.for_process:
+        Thread(target=_end_with, args=(args.for_process,), daemon=True).start()
     with _listening(args.port) as place:
         port, aim = place.getsockname()[1], "&to=live" if args.live else ""
         address = f"http://127.0.0.1:{port}/enter?token={token}{aim}"
