@@ -212,13 +212,13 @@ def _turns(job: FakeJob, *, with_send: bool = False) -> list[Group]:
 
 
 def test_a_usual_call_that_few_have_made() -> None:
-    """Here those who are late may be many; that few wait is told by the confidence."""
+    """Who waits alone accuses nobody: it may have made one call more, or alone be in time."""
     job = FakeJob(4)
     for _ in range(3):
         job.call(range(4), site="train.py:1 step")
     job.call([0], site="train.py:1 step", finished=False)
     cause = only_cause(diagnose(job.case()))
-    assert (cause.code, cause.culprits, cause.confidence) == ("UH101", (1, 2, 3), "low")
+    assert (cause.code, cause.culprits, cause.confidence) == ("UH101", (), "low")
 
 
 @pytest.mark.parametrize("wrong", [1, 3])
