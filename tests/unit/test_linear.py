@@ -96,8 +96,10 @@ def test_a_pattern_is_linear(name: str) -> None:
 def test_a_quadratic_pattern_is_found() -> None:
     """The e-mail pattern that cost a line of 120 KB minutes."""
     pattern = re.compile(r"\b([\w.+-]+)@([\w-]+(?:\.[\w-]+)+)\b")
-    assert not all(
-        is_linear(pattern.findall, text_of(pump, lead)) for pump, lead in worst_inputs(pattern)
+    assert any(  # on a busy machine one comparison of several may pass for linear
+        not is_linear(pattern.findall, text_of(pump, lead))
+        for _ in range(3)
+        for pump, lead in worst_inputs(pattern)
     )
 
 
