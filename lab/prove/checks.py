@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from itertools import product
 
 from lab.prove.endstates import EndState, Entry
-from unhang.analysis.claims import Claim, confidence_of
 from unhang.analysis.judgement import settle
 from unhang.analysis.rules.causes import claims_of
 from unhang.analysis.rules.never_joined import NeverJoined
@@ -20,6 +19,7 @@ from unhang.analysis.rules.p2p_mismatch import PeersCrossed
 from unhang.analysis.rules.p2p_unmatched import Unpaired
 from unhang.analysis.rules.skipped_call import SkippedCall
 from unhang.analysis.rules.wait_cycle import Circle
+from unhang.analysis.shared.claims import Claim, confidence_of
 from unhang.analysis.steps import situation_of
 from unhang.case import Case
 from unhang.report import CallSide

@@ -7,7 +7,7 @@ from typing import Final
 
 from lab.prove.endstates import Entry
 from lab.prove.sweep import Fault
-from unhang.analysis.claims import confidence_of
+from unhang.analysis.shared.claims import confidence_of
 
 HEADING: Final = "## Every small program with every single mistake"
 

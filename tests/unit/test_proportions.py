@@ -21,11 +21,6 @@ LONGEST_CHAIN = 24
 DOZEN = 12
 
 PAIRS = {
-    ("unhang.analysis", "unhang.analysis.findings"),
-    ("unhang.analysis", "unhang.analysis.lives"),
-    ("unhang.analysis", "unhang.analysis.rules"),
-    ("unhang.analysis", "unhang.analysis.sources"),
-    ("unhang.analysis", "unhang.analysis.words"),
     ("unhang.record", "unhang.record.calls"),
     ("unhang.record", "unhang.record.contact"),
     ("unhang.record", "unhang.record.dumps"),

@@ -11,11 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from unhang.analysis.claims import Claim, Doubt, Stance, confidence_of
 from unhang.analysis.lives.life import Lives
 from unhang.analysis.lives.out_of_calls import unsettled
 from unhang.analysis.rules.rank_ended import Ended
 from unhang.analysis.rules.told import OfCulprits
+from unhang.analysis.shared.claims import Claim, Doubt, Stance, confidence_of
 from unhang.analysis.sources.exits import Manner
 from unhang.analysis.sources.logs import Failure
 from unhang.analysis.words.decisions import sentence

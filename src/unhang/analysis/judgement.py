@@ -17,7 +17,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from unhang._version import __version__
-from unhang.analysis.claims import Claim, Doubt, Stance, confidence_of
+from unhang.analysis.shared.claims import Claim, Doubt, Stance, confidence_of
 from unhang.analysis.words import finding_of
 from unhang.kinds import Trait
 from unhang.model import Frame, Note

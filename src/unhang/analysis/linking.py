@@ -12,8 +12,8 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from unhang.analysis.claims import Bearing, Because, Claim, Doubt, Reason
-from unhang.analysis.explaining import edges_of, explained_by, following, without_empty
+from unhang.analysis.rules.explaining import edges_of, explained_by, following, without_empty
+from unhang.analysis.shared.claims import Bearing, Because, Claim, Doubt, Reason
 from unhang.kinds import Trait
 from unhang.report import Site
 

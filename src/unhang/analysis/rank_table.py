@@ -13,8 +13,8 @@ import numpy as np
 
 from unhang.analysis.lives.life import Lives, RankLife
 from unhang.analysis.rules.last_traced_call import last_call, stack_id
-from unhang.analysis.sites import StackBook
-from unhang.analysis.situation import Situation
+from unhang.analysis.shared.sites import StackBook
+from unhang.analysis.shared.situation import Situation
 from unhang.analysis.sources.stacks import RankLook
 from unhang.model import AskedState, State
 from unhang.report import Finding, RankState, RankStatus

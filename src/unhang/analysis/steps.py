@@ -14,8 +14,6 @@ from functools import partial
 import numpy as np
 from msgspec.structs import replace
 
-from unhang.analysis.case_facts import CaseFacts
-from unhang.analysis.claims import Claim
 from unhang.analysis.decision import decide
 from unhang.analysis.judgement import (
     Backdrop,
@@ -35,6 +33,7 @@ from unhang.analysis.matching.wait_graph import collective_edges, make_graph
 from unhang.analysis.rank_table import rank_table
 from unhang.analysis.rules.before_groups import before_groups
 from unhang.analysis.rules.beside_dumps import with_looks, with_outside
+from unhang.analysis.rules.case_facts import CaseFacts
 from unhang.analysis.rules.causes import claims_of
 from unhang.analysis.rules.first_failure import failures, with_last_line
 from unhang.analysis.rules.groups_apart import groups_apart
@@ -48,8 +47,9 @@ from unhang.analysis.rules.said_beside import besides
 from unhang.analysis.rules.silent_rank import notes_on_nodes
 from unhang.analysis.rules.sizes_apart import ended_for_calls, sizes_apart
 from unhang.analysis.rules.told import notes_on, with_told
-from unhang.analysis.sites import StackBook
-from unhang.analysis.situation import Situation
+from unhang.analysis.shared.claims import Claim
+from unhang.analysis.shared.sites import StackBook
+from unhang.analysis.shared.situation import Situation
 from unhang.analysis.sources.ras import ras_of
 from unhang.analysis.sources.shortages import shortages
 from unhang.analysis.state.heads import find_heads, unlaunched_ranks

@@ -14,8 +14,7 @@ from random import Random
 import pytest
 from shuffled import in_other_order
 
-from unhang.analysis import explaining
-from unhang.analysis.rules import order
+from unhang.analysis.rules import explaining, order
 from unhang.case import Case
 from unhang.report import Report
 

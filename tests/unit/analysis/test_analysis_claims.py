@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from msgspec import Struct
 
 import unhang.analysis.findings
-from unhang.analysis.claims import Bearing, Claim, Doubt, Observation, Stance, confidence_of
 from unhang.analysis.judgement import MAX_CLAIMS, settle
 from unhang.analysis.rules.idle import IDLE
 from unhang.analysis.rules.never_joined import NEVER_JOINED
@@ -23,6 +22,7 @@ from unhang.analysis.rules.silent_rank import SILENT_RANK
 from unhang.analysis.rules.skipped_call import SKIPPED_CALL
 from unhang.analysis.rules.telling import _VERDICTS, words_of
 from unhang.analysis.rules.wait_cycle import WAIT_CYCLE
+from unhang.analysis.shared.claims import Bearing, Claim, Doubt, Observation, Stance, confidence_of
 
 ANALYSIS = Path(unhang.analysis.findings.__file__).parents[1]
 

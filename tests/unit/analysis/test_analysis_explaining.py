@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from unhang.analysis.claims import Because, Claim, Reason
-from unhang.analysis.explaining import EXPLAINS, explained_by, following, without_empty
 from unhang.analysis.linking import linked
 from unhang.analysis.rules.by_stacks import HOST_PROGRAM_STUCK
 from unhang.analysis.rules.call_mismatch import OP_MISMATCH, SHAPE_MISMATCH
+from unhang.analysis.rules.explaining import EXPLAINS, explained_by, following, without_empty
 from unhang.analysis.rules.failed_alike import FailedAlike
 from unhang.analysis.rules.idle import IDLE
 from unhang.analysis.rules.never_joined import NEVER_JOINED
@@ -17,6 +16,7 @@ from unhang.analysis.rules.not_progressing import JOINED_NOT_PROGRESSING
 from unhang.analysis.rules.rank_ended import RANK_ENDED
 from unhang.analysis.rules.silent_rank import SILENT_RANK
 from unhang.analysis.rules.starved import LATENESS
+from unhang.analysis.shared.claims import Because, Claim, Reason
 from unhang.kinds import Kind
 
 

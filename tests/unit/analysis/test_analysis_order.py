@@ -11,13 +11,13 @@ from msgspec.structs import replace as replaced
 from lab.simulate.corpus import CaseSpec
 from lab.simulate.writing import simulate
 from unhang.analysis import diagnose
-from unhang.analysis.claims import Claim, Doubt
 from unhang.analysis.judgement import Backdrop, judge, most_telling_first
 from unhang.analysis.rules.failed_alike import FailedAlike
 from unhang.analysis.rules.never_joined import NEVER_JOINED
 from unhang.analysis.rules.not_progressing import JOINED_NOT_PROGRESSING
 from unhang.analysis.rules.rank_ended import RANK_ENDED
 from unhang.analysis.rules.wait_cycle import WAIT_CYCLE
+from unhang.analysis.shared.claims import Claim, Doubt
 from unhang.ingest import load
 from unhang.kinds import Kind
 from unhang.testing import FakeJob, sample_of

@@ -15,8 +15,8 @@ import pytest
 from shuffled import in_other_order
 
 from unhang.analysis import diagnose, steps
-from unhang.analysis.claims import Claim, Reason
 from unhang.analysis.linking import linked
+from unhang.analysis.shared.claims import Claim, Reason
 from unhang.case import Case
 from unhang.ingest import load
 from unhang.model import LogEvent, ProcessSample

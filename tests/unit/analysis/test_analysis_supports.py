@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from unhang.analysis import diagnose
-from unhang.analysis.claims import Bearing, Claim, Doubt, Observation, confidence_of
 from unhang.analysis.rules.never_joined import NEVER_JOINED
+from unhang.analysis.shared.claims import Bearing, Claim, Doubt, Observation, confidence_of
 from unhang.analysis.words.doubts import reasons_of, supports_of
 from unhang.testing import FakeJob, sample_of
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from unhang.analysis.situation import Situation
+from unhang.analysis.shared.situation import Situation
 from unhang.analysis.state.ops import rule_of
 
 

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from unhang.analysis.divergence.align import Edit, edits
 from unhang.analysis.divergence.programs import RankProgram, RankPrograms
 from unhang.analysis.divergence.rhythm import keeps_its_order
-from unhang.analysis.situation import Situation
+from unhang.analysis.shared.situation import Situation
 from unhang.analysis.state.columns import Ints
 from unhang.analysis.state.progress import Stage
 

@@ -17,7 +17,7 @@ import numpy as np
 from msgspec import Struct
 
 from unhang.analysis.matching.segments import is_whole
-from unhang.analysis.situation import Situation
+from unhang.analysis.shared.situation import Situation
 from unhang.analysis.state.columns import Ints
 from unhang.analysis.state.index import Evidence
 from unhang.analysis.state.ops import rule_of

@@ -14,7 +14,7 @@ import numpy as np
 from msgspec import Struct, field
 
 from unhang.analysis.divergence.align import CallSequence
-from unhang.analysis.situation import Situation
+from unhang.analysis.shared.situation import Situation
 from unhang.analysis.state.columns import Ints
 from unhang.analysis.state.ops import demand_of
 from unhang.case import Dump

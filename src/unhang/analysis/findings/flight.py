@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from unhang.analysis.matching.roots import Root
-from unhang.analysis.situation import Situation
+from unhang.analysis.shared.situation import Situation
 from unhang.analysis.state.progress import Known
 
 

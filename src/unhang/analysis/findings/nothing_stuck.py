@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from unhang.analysis.matching.no_trace import NoTrace, no_trace_in
-from unhang.analysis.situation import Situation
+from unhang.analysis.shared.situation import Situation
 from unhang.analysis.state.columns import Bools, Ints
 from unhang.analysis.state.index import Evidence
 from unhang.analysis.state.motion import all_just_called

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from unhang.analysis.matching.no_trace import is_in_first_step
 from unhang.analysis.matching.segments import is_whole
-from unhang.analysis.situation import Situation
+from unhang.analysis.shared.situation import Situation
 from unhang.analysis.state.columns import Bools, Ints
 from unhang.spans import distinct, tuples
 

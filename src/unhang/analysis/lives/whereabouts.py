@@ -14,9 +14,9 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
-from unhang.analysis.claims import Observation
 from unhang.analysis.lives.life import Lives
-from unhang.analysis.sites import StackBook
+from unhang.analysis.shared.claims import Observation
+from unhang.analysis.shared.sites import StackBook
 from unhang.analysis.sources.stacks import RankLook
 from unhang.report import Site, Subject
 

@@ -9,7 +9,7 @@ from unhang.analysis.picture.places import stack_tree
 from unhang.analysis.picture.replay import replay
 from unhang.analysis.picture.times import bars
 from unhang.analysis.picture.waits import wait_graph
-from unhang.analysis.situation import Situation
+from unhang.analysis.shared.situation import Situation
 from unhang.analysis.steps import situation_of
 from unhang.case import Case
 from unhang.picture import Picture, Team

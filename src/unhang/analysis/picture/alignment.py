@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from unhang.analysis.situation import Situation
+from unhang.analysis.shared.situation import Situation
 from unhang.analysis.state.columns import Ints
 from unhang.model import State
 from unhang.picture import CellState

@@ -23,7 +23,7 @@ from unhang.analysis.picture.alignment import (
     state_of,
 )
 from unhang.analysis.picture.waits import call_of_verdict
-from unhang.analysis.situation import Situation
+from unhang.analysis.shared.situation import Situation
 from unhang.analysis.state.columns import Ints
 from unhang.analysis.state.progress import Stage
 from unhang.model import Group

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from unhang.analysis.situation import Situation
+from unhang.analysis.shared.situation import Situation
 from unhang.case import Case
 from unhang.model import Frame
 from unhang.picture import Branch

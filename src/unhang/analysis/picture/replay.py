@@ -13,7 +13,7 @@ from itertools import pairwise
 import numpy as np
 
 from unhang.analysis.picture.waits import call_of_verdict
-from unhang.analysis.situation import Situation
+from unhang.analysis.shared.situation import Situation
 from unhang.analysis.state.columns import Ints
 from unhang.analysis.state.heads import Heads
 from unhang.picture import Replay

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from unhang.analysis.picture.alignment import ROWS_AT_MOST, last_rows, state_of
-from unhang.analysis.situation import Situation
+from unhang.analysis.shared.situation import Situation
 from unhang.analysis.state.stale import made_ns
 from unhang.picture import Bar
 

@@ -17,7 +17,7 @@ import numpy as np
 import rustworkx as rx
 
 from unhang.analysis.matching.wait_graph import Edge
-from unhang.analysis.situation import Situation
+from unhang.analysis.shared.situation import Situation
 from unhang.picture import Knot, Link
 from unhang.report import Report
 from unhang.stacks.ownership import shown_frame

@@ -36,10 +36,10 @@ from typing import Final
 
 from msgspec import Struct
 
-from unhang.analysis.case_facts import CaseFacts
-from unhang.analysis.claims import Claim, Doubt
+from unhang.analysis.rules.case_facts import CaseFacts
 from unhang.analysis.rules.rule import Rule, Unless
 from unhang.analysis.rules.telling import Words, subject, words_for
+from unhang.analysis.shared.claims import Claim, Doubt
 from unhang.analysis.sources.stacks import RankLook, looks_without_rank
 from unhang.kinds import Kind, Trait
 from unhang.model import Frame

@@ -10,14 +10,14 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
-from unhang.analysis.claims import Claim, Doubt
 from unhang.analysis.lives.life import Lives
 from unhang.analysis.lives.whereabouts import ranks_in, sites_of, subjects_of
 from unhang.analysis.rules.never_joined import NEVER_JOINED
 from unhang.analysis.rules.not_progressing import PARTLY_FINISHED
 from unhang.analysis.rules.telling import Words, subject, waits, words_for
 from unhang.analysis.rules.told_apart import ASKED, ended_apart, told_apart, twice
-from unhang.analysis.sites import StackBook
+from unhang.analysis.shared.claims import Claim, Doubt
+from unhang.analysis.shared.sites import StackBook
 from unhang.analysis.sources.launchers import LauncherLook
 from unhang.analysis.sources.stacks import RankLook
 from unhang.wording import all_ranks, count_of, printable, rank_phrase

@@ -14,7 +14,6 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from unhang.analysis.claims import Bearing, Claim, Doubt, Observation, Stance, Weighed
 from unhang.analysis.lives.life import Lives
 from unhang.analysis.lives.whereabouts import MOST, Shape, Sides, ranks_in, sites_of, subjects_of
 from unhang.analysis.rules.by_stacks import claim_of
@@ -23,7 +22,8 @@ from unhang.analysis.rules.not_progressing import NotMoving
 from unhang.analysis.rules.skipped_call import SKIPPED_CALL
 from unhang.analysis.rules.telling import MOVES, Words, adding_for, begun, merged, waits
 from unhang.analysis.rules.telling_looks import actions, doing, sentences
-from unhang.analysis.sites import StackBook
+from unhang.analysis.shared.claims import Bearing, Claim, Doubt, Observation, Stance, Weighed
+from unhang.analysis.shared.sites import StackBook
 from unhang.analysis.sources.stacks import RankLook
 from unhang.kinds import Trait
 from unhang.model import Frame

@@ -11,8 +11,6 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from unhang.analysis.case_facts import CaseFacts
-from unhang.analysis.claims import Claim, Doubt
 from unhang.analysis.lives.whereabouts import (
     AMID,
     MOST,
@@ -25,6 +23,7 @@ from unhang.analysis.lives.whereabouts import (
     sites_of,
     subjects_of,
 )
+from unhang.analysis.rules.case_facts import CaseFacts
 from unhang.analysis.rules.idle import IDLE
 from unhang.analysis.rules.never_joined import NEVER_JOINED
 from unhang.analysis.rules.not_progressing import JOINED_NOT_PROGRESSING
@@ -38,7 +37,8 @@ from unhang.analysis.rules.telling_looks import (
     sentences,
     unchanged,
 )
-from unhang.analysis.sites import StackBook
+from unhang.analysis.shared.claims import Claim, Doubt
+from unhang.analysis.shared.sites import StackBook
 from unhang.analysis.sources.stacks import RankLook, at_site, looks_of_others
 from unhang.kinds import INSUFFICIENT_EVIDENCE, Kind, Trait
 from unhang.report import CallSide

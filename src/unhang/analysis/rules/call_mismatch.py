@@ -10,10 +10,10 @@ from typing import Final
 import numpy as np
 from msgspec import Struct
 
-from unhang.analysis.claims import Claim, Doubt
 from unhang.analysis.matching.collectives import Aspect, Disagreement, Side
 from unhang.analysis.rules.telling import Words, words_for
-from unhang.analysis.situation import Situation
+from unhang.analysis.shared.claims import Claim, Doubt
+from unhang.analysis.shared.situation import Situation
 from unhang.analysis.state.columns import Ints
 from unhang.kinds import Kind, Trait
 from unhang.report import CallSide

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 from msgspec.structs import replace
 
-from unhang.analysis.claims import Claim, Doubt
 from unhang.analysis.divergence.across_groups import divergence_from_role
 from unhang.analysis.divergence.by_step import step_break_of
 from unhang.analysis.divergence.counterparts import is_asked_for, would_meet
@@ -42,7 +41,8 @@ from unhang.analysis.rules.p2p_unmatched import explain_unpaired
 from unhang.analysis.rules.silent_rank import explain_silent
 from unhang.analysis.rules.skipped_call import explain_divergence
 from unhang.analysis.rules.wait_cycle import Circle, explain_cycle
-from unhang.analysis.situation import Situation
+from unhang.analysis.shared.claims import Claim, Doubt
+from unhang.analysis.shared.situation import Situation
 from unhang.spans import distinct, without
 
 _MAX_IN_CIRCLE = 64

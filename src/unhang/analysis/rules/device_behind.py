@@ -12,10 +12,10 @@ from typing import Final
 import numpy as np
 from msgspec import Struct
 
-from unhang.analysis.claims import Claim, Doubt
 from unhang.analysis.matching.roots import Root
 from unhang.analysis.rules.telling import Words, subject, words_for
-from unhang.analysis.situation import Situation
+from unhang.analysis.shared.claims import Claim, Doubt
+from unhang.analysis.shared.situation import Situation
 from unhang.analysis.state.columns import Ints
 from unhang.kinds import Kind, Trait
 from unhang.wording import count_of, rank_phrase

@@ -15,11 +15,11 @@ from typing import Final
 import numpy as np
 from msgspec import Struct
 
-from unhang.analysis.claims import Claim, Doubt
 from unhang.analysis.matching.collectives import aspect_of
 from unhang.analysis.rules.call_mismatch import KIND_OF, CallSaid, MembersDisagree
 from unhang.analysis.rules.rule import Rule, Unless, When
-from unhang.analysis.situation import Situation
+from unhang.analysis.shared.claims import Claim, Doubt
+from unhang.analysis.shared.situation import Situation
 from unhang.analysis.state.columns import Bools, Ints
 from unhang.analysis.state.ops import Demand, demand_of, rule_of
 from unhang.kinds import Kind

@@ -7,10 +7,10 @@ from typing import Final
 
 from msgspec import Struct
 
-from unhang.analysis.case_facts import CaseFacts
-from unhang.analysis.claims import Claim, Doubt
+from unhang.analysis.rules.case_facts import CaseFacts
 from unhang.analysis.rules.rule import Rule, Unless
 from unhang.analysis.rules.telling import Words, words_for
+from unhang.analysis.shared.claims import Claim, Doubt
 from unhang.analysis.sources.exits import SIGNAL_BASE, End, Manner
 from unhang.kinds import INSUFFICIENT_EVIDENCE
 from unhang.wording import rank_phrase

@@ -14,8 +14,13 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from unhang.analysis.case_facts import CaseFacts
-from unhang.analysis.claims import (
+from unhang.analysis.findings.nothing_stuck import AllFinished
+from unhang.analysis.rules.case_facts import CaseFacts
+from unhang.analysis.rules.rank_ended import RANK_ENDED, Ended
+from unhang.analysis.rules.rule import Observer, Rule
+from unhang.analysis.rules.said_beside import SHOWN, quoted, told_rule, who_of
+from unhang.analysis.rules.telling import Words, adding_for, all_words_of, merged, waits, words_for
+from unhang.analysis.shared.claims import (
     Bearing,
     Because,
     Claim,
@@ -27,11 +32,6 @@ from unhang.analysis.claims import (
     Weighed,
     confidence_of,
 )
-from unhang.analysis.findings.nothing_stuck import AllFinished
-from unhang.analysis.rules.rank_ended import RANK_ENDED, Ended
-from unhang.analysis.rules.rule import Observer, Rule
-from unhang.analysis.rules.said_beside import SHOWN, quoted, told_rule, who_of
-from unhang.analysis.rules.telling import Words, adding_for, all_words_of, merged, waits, words_for
 from unhang.analysis.sources.logs import Failure, Said
 from unhang.kinds import Trait
 from unhang.model import Frame, LogEvent

@@ -8,12 +8,12 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 from msgspec import Struct
 
-from unhang.analysis.claims import Because, Claim, Doubt, Reason
 from unhang.analysis.lives.life import Lives
 from unhang.analysis.lives.whereabouts import sites_of, subjects_of
 from unhang.analysis.rules.membership_mismatch import MEMBERSHIP_MISMATCH
 from unhang.analysis.rules.telling import Words, words_for
-from unhang.analysis.sites import StackBook
+from unhang.analysis.shared.claims import Because, Claim, Doubt, Reason
+from unhang.analysis.shared.sites import StackBook
 from unhang.analysis.sources.stacks import RankLook
 from unhang.case import Case
 from unhang.errors import UsageError

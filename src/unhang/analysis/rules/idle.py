@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from unhang.analysis.case_facts import CaseFacts
-from unhang.analysis.claims import Claim, Doubt
 from unhang.analysis.findings.nothing_stuck import (
     AllFinished,
     InFlight,
@@ -15,8 +13,10 @@ from unhang.analysis.findings.nothing_stuck import (
     Why,
 )
 from unhang.analysis.matching.no_trace import NoTrace
+from unhang.analysis.rules.case_facts import CaseFacts
 from unhang.analysis.rules.rule import Rule, Unless, When
 from unhang.analysis.rules.telling import Words, waits, words_for
+from unhang.analysis.shared.claims import Claim, Doubt
 from unhang.kinds import INSUFFICIENT_EVIDENCE, Kind, Trait
 from unhang.wording import count_of, rank_phrase
 

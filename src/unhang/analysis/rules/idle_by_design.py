@@ -13,15 +13,15 @@ from typing import Final
 import numpy as np
 from msgspec.structs import replace
 
-from unhang.analysis.case_facts import CaseFacts
-from unhang.analysis.claims import Bearing, Claim, Observation, Seeing, Weighed
 from unhang.analysis.findings.late import is_comparable
 from unhang.analysis.matching.meetings import meetings_of
 from unhang.analysis.rules.by_stacks import HOST_PROGRAM_STUCK
+from unhang.analysis.rules.case_facts import CaseFacts
 from unhang.analysis.rules.never_joined import NEVER_JOINED
 from unhang.analysis.rules.rule import ANY, Observer, Rule
 from unhang.analysis.rules.telling import Words, adding_for, begun, or_else, subject, waits
-from unhang.analysis.situation import Situation
+from unhang.analysis.shared.claims import Bearing, Claim, Observation, Seeing, Weighed
+from unhang.analysis.shared.situation import Situation
 from unhang.analysis.sources.stacks import RankLook
 from unhang.model import Frame
 from unhang.stacks.ownership import bare_name, under

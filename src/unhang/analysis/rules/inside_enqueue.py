@@ -7,11 +7,11 @@ from typing import Final
 import numpy as np
 from msgspec import Struct
 
-from unhang.analysis.claims import Claim
 from unhang.analysis.matching.roots import Root
 from unhang.analysis.rules.never_joined import doubts_of_absence
 from unhang.analysis.rules.telling import Words, subject, words_for
-from unhang.analysis.situation import Situation
+from unhang.analysis.shared.claims import Claim
+from unhang.analysis.shared.situation import Situation
 from unhang.analysis.state.columns import Ints
 from unhang.kinds import Kind, Trait
 

@@ -7,12 +7,12 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from unhang.analysis.case_facts import CaseFacts
-from unhang.analysis.claims import Bearing, Claim, Observation, Seeing, Weighed
+from unhang.analysis.rules.case_facts import CaseFacts
 from unhang.analysis.rules.device_behind import DEVICE_BEHIND
 from unhang.analysis.rules.not_progressing import JOINED_NOT_PROGRESSING, PARTLY_FINISHED
 from unhang.analysis.rules.rule import ANY, Observer, Rule
 from unhang.analysis.rules.telling import Words, adding_for
+from unhang.analysis.shared.claims import Bearing, Claim, Observation, Seeing, Weighed
 from unhang.case import Case
 from unhang.faults import DRIVER, KnownFault, faults_of
 from unhang.kinds import INSUFFICIENT_EVIDENCE

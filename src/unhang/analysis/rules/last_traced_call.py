@@ -8,12 +8,12 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from unhang.analysis.case_facts import CaseFacts
-from unhang.analysis.claims import Bearing, Claim, Doubt, Seeing, Weighed
 from unhang.analysis.lives.life import Lives
+from unhang.analysis.rules.case_facts import CaseFacts
 from unhang.analysis.rules.rule import Observer, Rule, Unless
 from unhang.analysis.rules.starved import KIND as STARVED
 from unhang.analysis.rules.telling import Words, adding_for, words_for
+from unhang.analysis.shared.claims import Bearing, Claim, Doubt, Seeing, Weighed
 from unhang.analysis.sources.traces import LastHeard
 from unhang.kinds import Kind, Trait
 from unhang.model import Frame, LastCall

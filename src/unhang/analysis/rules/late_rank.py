@@ -13,12 +13,12 @@ from typing import Final
 import numpy as np
 from msgspec import Struct
 
-from unhang.analysis.case_facts import CaseFacts
-from unhang.analysis.claims import Claim, Doubt
 from unhang.analysis.findings.late import Late, late_ranks
+from unhang.analysis.rules.case_facts import CaseFacts
 from unhang.analysis.rules.rule import Rule, Unless, When
 from unhang.analysis.rules.telling import Words, words_for
-from unhang.analysis.situation import Situation
+from unhang.analysis.shared.claims import Claim, Doubt
+from unhang.analysis.shared.situation import Situation
 from unhang.kinds import Kind
 from unhang.model import SlowRank
 from unhang.report import GroupRef

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from unhang.analysis.case_facts import CaseFacts
-from unhang.analysis.claims import Bearing, Claim, Observation, Seeing, Weighed
 from unhang.analysis.lives.out_of_calls import out_of_calls
+from unhang.analysis.rules.case_facts import CaseFacts
 from unhang.analysis.rules.rule import Observer, Rule
 from unhang.analysis.rules.telling import Words, adding_for, subject, then
+from unhang.analysis.shared.claims import Bearing, Claim, Observation, Seeing, Weighed
 from unhang.analysis.sources.logs import Failure
 from unhang.analysis.sources.stacks import RankLook
 from unhang.kinds import Trait

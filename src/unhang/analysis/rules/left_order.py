@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
-from unhang.analysis.claims import Claim, Doubt
 from unhang.analysis.divergence.rhythm import Break
 from unhang.analysis.rules.p2p_unmatched import P2P_UNMATCHED
 from unhang.analysis.rules.skipped_call import SKIPPED_CALL, CallAt, call_at, shown_call
 from unhang.analysis.rules.telling import Words, subject, waits, words_for, words_of
-from unhang.analysis.situation import Situation
+from unhang.analysis.shared.claims import Claim, Doubt
+from unhang.analysis.shared.situation import Situation
 from unhang.wording import count_of
 
 _OF_THE_NEXT_ITERATION = (

@@ -7,11 +7,11 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from unhang.analysis.case_facts import CaseFacts
-from unhang.analysis.claims import Bearing, Claim, Observation, Seeing, Weighed
 from unhang.analysis.lives.whereabouts import ranks_in
+from unhang.analysis.rules.case_facts import CaseFacts
 from unhang.analysis.rules.rule import Observer, Rule
 from unhang.analysis.rules.telling import Words, adding_for, subject
+from unhang.analysis.shared.claims import Bearing, Claim, Observation, Seeing, Weighed
 from unhang.wording import count_of, printable
 
 

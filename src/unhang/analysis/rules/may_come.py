@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from unhang.analysis.case_facts import CaseFacts
-from unhang.analysis.claims import Bearing, Claim, Observation, Seeing, Weighed
 from unhang.analysis.lives.whereabouts import Pausing, ranks_in
 from unhang.analysis.rules.by_stacks import HOST_PROGRAM_STUCK
+from unhang.analysis.rules.case_facts import CaseFacts
 from unhang.analysis.rules.late_rank import KIND as LATE_RANK
 from unhang.analysis.rules.rule import ANY, Observer, Rule
 from unhang.analysis.rules.telling import Words, adding_for, or_else, subject, then
+from unhang.analysis.shared.claims import Bearing, Claim, Observation, Seeing, Weighed
 from unhang.analysis.sources.stacks import RankLook
 from unhang.kinds import Trait
 from unhang.stacks.ownership import under

@@ -11,12 +11,12 @@ from typing import Final
 import numpy as np
 from msgspec import Struct
 
-from unhang.analysis.claims import Claim, Doubt
 from unhang.analysis.findings.unmade_groups import may_make_a_group
 from unhang.analysis.matching.no_trace import least_far, may_be_in_a_batch
 from unhang.analysis.matching.roots import Root
 from unhang.analysis.rules.telling import Words, last_lines, subject, waits, words_for
-from unhang.analysis.situation import Situation
+from unhang.analysis.shared.claims import Claim, Doubt
+from unhang.analysis.shared.situation import Situation
 from unhang.analysis.state.progress import Known, Stage
 from unhang.kinds import ABSENT, Kind, Trait
 

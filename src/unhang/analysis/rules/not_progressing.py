@@ -8,13 +8,13 @@ from typing import Final
 import numpy as np
 from msgspec import Struct
 
-from unhang.analysis.claims import Claim, Doubt
 from unhang.analysis.matching.no_trace import exchanged_unseen
 from unhang.analysis.matching.roots import Root
 from unhang.analysis.rules.device_behind import explain_device
 from unhang.analysis.rules.telling import Words, begun, subject, words_for
 from unhang.analysis.rules.timeouts_differ import explain_timeouts
-from unhang.analysis.situation import Situation
+from unhang.analysis.shared.claims import Claim, Doubt
+from unhang.analysis.shared.situation import Situation
 from unhang.analysis.state.columns import Ints
 from unhang.analysis.state.ops import is_root, rule_of
 from unhang.analysis.state.progress import Stage

@@ -12,9 +12,6 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from unhang.analysis.case_facts import CaseFacts
-from unhang.analysis.claims import Claim
-from unhang.analysis.explaining import without_empty
 from unhang.analysis.rules import (
     abort_unfinished,
     by_stacks,
@@ -42,8 +39,11 @@ from unhang.analysis.rules import (
     waits_outside,
     watchdog_counters,
 )
+from unhang.analysis.rules.case_facts import CaseFacts
+from unhang.analysis.rules.explaining import without_empty
 from unhang.analysis.rules.last_traced_call import sites_heard
 from unhang.analysis.rules.rule import Observer, Rule, Unless, When
+from unhang.analysis.shared.claims import Claim
 from unhang.kinds import Trait
 
 

@@ -11,11 +11,11 @@ from typing import Final, Literal, TypeAlias
 import numpy as np
 from msgspec import Struct
 
-from unhang.analysis.claims import Claim, Doubt
 from unhang.analysis.divergence.counterparts import group_peer
 from unhang.analysis.matching.pairs import met_by_tag
 from unhang.analysis.rules.telling import Words, words_for
-from unhang.analysis.situation import Situation
+from unhang.analysis.shared.claims import Claim, Doubt
+from unhang.analysis.shared.situation import Situation
 from unhang.analysis.state.ops import elements
 from unhang.kinds import Kind, Trait
 from unhang.spans import distinct

@@ -7,13 +7,13 @@ from typing import Final, Literal, TypeAlias
 import numpy as np
 from msgspec import Struct
 
-from unhang.analysis.claims import Claim, Doubt
 from unhang.analysis.divergence.line_counts import level_of
 from unhang.analysis.findings.unmade_groups import may_make_a_group, may_make_a_pair
 from unhang.analysis.matching.roots import Root
 from unhang.analysis.matching.wait_graph import Edge
 from unhang.analysis.rules.telling import Words, begun, last_lines, subject, waits, words_for
-from unhang.analysis.situation import Situation
+from unhang.analysis.shared.claims import Claim, Doubt
+from unhang.analysis.shared.situation import Situation
 from unhang.analysis.state.progress import Known
 from unhang.kinds import Kind, Trait
 from unhang.report import CallSide

@@ -15,11 +15,11 @@ from typing import Final
 
 from msgspec import Struct
 
-from unhang.analysis.claims import Because, Claim, Doubt, Reason
 from unhang.analysis.lives.ended import Ends
 from unhang.analysis.lives.life import Lives
 from unhang.analysis.rules.telling import MORE_MEMORY, Words, subject, words_for
-from unhang.analysis.sites import StackBook
+from unhang.analysis.shared.claims import Because, Claim, Doubt, Reason
+from unhang.analysis.shared.sites import StackBook
 from unhang.analysis.sources.exits import CRASHES, SIGNAL_BASE, End, Manner
 from unhang.kinds import Kind, Trait
 from unhang.model import MemoryKill, Note, ProcessSample

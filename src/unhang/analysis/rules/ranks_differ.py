@@ -8,10 +8,10 @@ from typing import Final
 
 from msgspec import Struct
 
-from unhang.analysis.case_facts import CaseFacts
-from unhang.analysis.claims import Claim, Doubt
+from unhang.analysis.rules.case_facts import CaseFacts
 from unhang.analysis.rules.rule import Rule
 from unhang.analysis.rules.telling import Words, words_for
+from unhang.analysis.shared.claims import Claim, Doubt
 from unhang.kinds import Kind
 from unhang.report import Subject
 from unhang.wording import rank_phrase

@@ -12,13 +12,13 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from unhang.analysis.case_facts import CaseFacts
-from unhang.analysis.claims import Bearing, Claim, Doubt, Seeing, Stance, Weighed
+from unhang.analysis.rules.case_facts import CaseFacts
 from unhang.analysis.rules.never_joined import NEVER_JOINED
 from unhang.analysis.rules.rule import Observer, Rule, Unless
 from unhang.analysis.rules.silent_rank import SILENT_RANK
 from unhang.analysis.rules.starved import KIND as STARVED
 from unhang.analysis.rules.telling import Words, adding_for, subject, words_for
+from unhang.analysis.shared.claims import Bearing, Claim, Doubt, Seeing, Stance, Weighed
 from unhang.analysis.sources.ras import Lagging, RasSays
 from unhang.kinds import INSUFFICIENT_EVIDENCE
 from unhang.ras import GpuProcess

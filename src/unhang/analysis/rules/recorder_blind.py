@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from unhang.analysis.case_facts import CaseFacts
-from unhang.analysis.claims import Claim
 from unhang.analysis.lives.blind import Blind
+from unhang.analysis.rules.case_facts import CaseFacts
 from unhang.analysis.rules.rule import Rule, When
 from unhang.analysis.rules.telling import Words, words_for
+from unhang.analysis.shared.claims import Claim
 from unhang.analysis.sources.stacks import RankLook
 from unhang.kinds import Kind, Trait
 from unhang.wording import count_of, printable, rank_phrase

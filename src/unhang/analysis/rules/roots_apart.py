@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator
 from msgspec import Struct
 from msgspec.structs import replace
 
-from unhang.analysis.claims import Claim, Doubt
 from unhang.analysis.lives.life import Lives
 from unhang.analysis.lives.whereabouts import sites_of, subjects_of
 from unhang.analysis.rules.call_mismatch import OP_MISMATCH, MembersDisagree
@@ -19,7 +18,8 @@ from unhang.analysis.rules.not_progressing import (
     NotMoving,
 )
 from unhang.analysis.rules.telling import Words, subject, words_for
-from unhang.analysis.sites import StackBook
+from unhang.analysis.shared.claims import Claim, Doubt
+from unhang.analysis.shared.sites import StackBook
 from unhang.analysis.sources.stacks import RankLook
 from unhang.report import Site
 from unhang.wording import rank_phrase

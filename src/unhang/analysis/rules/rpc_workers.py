@@ -12,14 +12,14 @@ from typing import Final
 
 from msgspec import Struct
 
-from unhang.analysis.claims import Claim, Doubt
 from unhang.analysis.lives.life import Lives
 from unhang.analysis.lives.whereabouts import ranks_in, sites_of, subjects_of
 from unhang.analysis.rules.never_joined import NEVER_JOINED
 from unhang.analysis.rules.rule import Rule, Unless, When
 from unhang.analysis.rules.telling import Words, subject, waits, words_for
 from unhang.analysis.rules.wait_cycle import WAIT_CYCLE
-from unhang.analysis.sites import StackBook
+from unhang.analysis.shared.claims import Claim, Doubt
+from unhang.analysis.shared.sites import StackBook
 from unhang.analysis.sources.stacks import RankLook
 from unhang.report import Wait
 from unhang.wording import count_of, printable, rank_phrase

@@ -14,9 +14,9 @@ from typing import Final
 
 from msgspec import Struct
 
-from unhang.analysis.case_facts import CaseFacts
-from unhang.analysis.claims import Claim, Seeing
-from unhang.analysis.rules.reason import Reason
+from unhang.analysis.rules.case_facts import CaseFacts
+from unhang.analysis.shared.claims import Claim, Seeing
+from unhang.analysis.shared.reason import Reason
 from unhang.kinds import Kind, Role, Trait
 
 ANY: Final[tuple[Role, ...]] = ("cause", "consequence", "observation")

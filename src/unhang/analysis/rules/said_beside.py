@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from unhang.analysis.claims import Bearing, Claim, Doubt
 from unhang.analysis.rules.rank_ended import RANK_ENDED
 from unhang.analysis.rules.telling import Words, words_for
+from unhang.analysis.shared.claims import Bearing, Claim, Doubt
 from unhang.analysis.sources.logs import Failure, Message, Said
 from unhang.kinds import Trait
 from unhang.model import LogEvent

@@ -8,10 +8,10 @@ from typing import Final
 import numpy as np
 from msgspec import Struct
 
-from unhang.analysis.claims import Claim, Doubt
 from unhang.analysis.matching.roots import Root
 from unhang.analysis.rules.telling import Words, subject, waits, words_for
-from unhang.analysis.situation import Situation
+from unhang.analysis.shared.claims import Claim, Doubt
+from unhang.analysis.shared.situation import Situation
 from unhang.analysis.sources.nodes import unheard
 from unhang.analysis.state.columns import Ints
 from unhang.case import IN_MEMORY, Dump

@@ -14,12 +14,11 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from unhang.analysis.case_facts import CaseFacts
-from unhang.analysis.claims import Bearing, Because, Claim, Doubt, Reason, Seeing
 from unhang.analysis.lives.ended import Ends
 from unhang.analysis.lives.life import Lives
 from unhang.analysis.lives.whereabouts import ranks_in, sites_of, subjects_of
 from unhang.analysis.rules.call_mismatch import SHAPE_MISMATCH
+from unhang.analysis.rules.case_facts import CaseFacts
 from unhang.analysis.rules.rule import Observer, Rule
 from unhang.analysis.rules.splits_apart import (
     aborted,
@@ -29,8 +28,9 @@ from unhang.analysis.rules.splits_apart import (
     splits_told,
 )
 from unhang.analysis.rules.telling import Words, subject, words_for
-from unhang.analysis.sites import StackBook
-from unhang.analysis.situation import Situation
+from unhang.analysis.shared.claims import Bearing, Because, Claim, Doubt, Reason, Seeing
+from unhang.analysis.shared.sites import StackBook
+from unhang.analysis.shared.situation import Situation
 from unhang.analysis.sources.logs import Message
 from unhang.analysis.sources.stacks import RankLook
 from unhang.analysis.state.ops import bytes_of

@@ -11,11 +11,11 @@ from typing import Final
 import numpy as np
 from msgspec import Struct
 
-from unhang.analysis.claims import Claim, Doubt
 from unhang.analysis.divergence.in_group import Divergence
 from unhang.analysis.rules.p2p_unmatched import P2P_UNMATCHED
 from unhang.analysis.rules.telling import Words, subject, words_for, words_of
-from unhang.analysis.situation import Situation
+from unhang.analysis.shared.claims import Claim, Doubt
+from unhang.analysis.shared.situation import Situation
 from unhang.kinds import Kind, Remedy, Trait
 from unhang.report import CallSide, GroupRef, Site
 from unhang.stacks.ownership import bare_name, shown_frame

@@ -14,14 +14,14 @@ from typing import Final, TypeAlias
 
 from msgspec import Struct
 
-from unhang.analysis.claims import Because, Claim, Doubt, Reason
 from unhang.analysis.lives.ended import Ends
 from unhang.analysis.lives.life import Lives
 from unhang.analysis.lives.whereabouts import sites_of
 from unhang.analysis.rules.call_mismatch import SPLIT_MISMATCH
-from unhang.analysis.rules.reason import Among, Explanation
 from unhang.analysis.rules.telling import Words, words_for
-from unhang.analysis.sites import StackBook
+from unhang.analysis.shared.claims import Because, Claim, Doubt, Reason
+from unhang.analysis.shared.reason import Among, Explanation
+from unhang.analysis.shared.sites import StackBook
 from unhang.analysis.sources.exits import SIGNAL_BASE
 from unhang.analysis.sources.logs import Message
 from unhang.analysis.sources.stacks import RankLook

@@ -38,13 +38,13 @@ from typing import Final
 
 from msgspec import Struct
 
-from unhang.analysis.case_facts import CaseFacts
-from unhang.analysis.claims import Claim, Doubt
 from unhang.analysis.lives.life import Lives
 from unhang.analysis.lives.whereabouts import ranks_in, sites_of
-from unhang.analysis.rules.reason import Among, Because, Explanation, Reason
+from unhang.analysis.rules.case_facts import CaseFacts
 from unhang.analysis.rules.rule import Rule, When
 from unhang.analysis.rules.telling import Words, subject, words_for
+from unhang.analysis.shared.claims import Claim, Doubt
+from unhang.analysis.shared.reason import Among, Because, Explanation, Reason
 from unhang.analysis.sources.stacks import RankLook
 from unhang.kinds import Kind
 from unhang.wording import count_of, printable

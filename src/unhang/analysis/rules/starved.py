@@ -13,11 +13,11 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from unhang.analysis.case_facts import CaseFacts
-from unhang.analysis.claims import Bearing, Claim, Doubt, Observation, Seeing, Weighed
-from unhang.analysis.rules.reason import Among, Because, Explanation, Reason
+from unhang.analysis.rules.case_facts import CaseFacts
 from unhang.analysis.rules.rule import Observer, Rule
 from unhang.analysis.rules.telling import MORE_MEMORY, Words, adding_for, merged, subject, words_for
+from unhang.analysis.shared.claims import Bearing, Claim, Doubt, Observation, Seeing, Weighed
+from unhang.analysis.shared.reason import Among, Because, Explanation, Reason
 from unhang.analysis.sources.shortages import Hungry, OfWhat, Starved
 from unhang.kinds import Kind, Role, Trait
 from unhang.model import UNKNOWN_RANK, Shortage

@@ -11,7 +11,7 @@ from typing import Final, TypeAlias, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from unhang.analysis.claims import Claim, Observation, Weighed
+from unhang.analysis.shared.claims import Claim, Observation, Weighed
 from unhang.wording import rank_phrase
 
 

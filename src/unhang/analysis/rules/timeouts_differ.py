@@ -7,9 +7,9 @@ from typing import Final
 
 from msgspec import Struct
 
-from unhang.analysis.claims import Claim
 from unhang.analysis.rules.telling import Words, subject, words_for
-from unhang.analysis.situation import Situation
+from unhang.analysis.shared.claims import Claim
+from unhang.analysis.shared.situation import Situation
 from unhang.kinds import Kind
 from unhang.spans import distinct
 from unhang.wording import rank_phrase

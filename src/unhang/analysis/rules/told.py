@@ -16,9 +16,9 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from unhang.analysis.claims import Bearing, Claim, Doubt, Weighed
 from unhang.analysis.lives.life import Lives
 from unhang.analysis.rules.telling import Words, adding_for, merged, words_for
+from unhang.analysis.shared.claims import Bearing, Claim, Doubt, Weighed
 from unhang.analysis.sources.nodes import Nodes, hosts_named
 from unhang.analysis.sources.reports import Reported, Told
 from unhang.kinds import Trait

@@ -7,12 +7,12 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 
 from msgspec import Struct
 
-from unhang.analysis.claims import Claim, Doubt
 from unhang.analysis.lives.life import Lives
 from unhang.analysis.lives.whereabouts import ranks_in, sites_of, subjects_of
 from unhang.analysis.rules.membership_mismatch import MEMBERSHIP_MISMATCH
 from unhang.analysis.rules.telling import Words, subject, words_for
-from unhang.analysis.sites import StackBook
+from unhang.analysis.shared.claims import Claim, Doubt
+from unhang.analysis.shared.sites import StackBook
 from unhang.analysis.sources.stacks import RankLook
 from unhang.wording import printable, rank_phrase
 

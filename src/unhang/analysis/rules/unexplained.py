@@ -11,11 +11,11 @@ from typing import Final
 
 from msgspec import Struct
 
-from unhang.analysis.claims import Claim, Doubt
 from unhang.analysis.rules.rule import Rule, Unless, When
 from unhang.analysis.rules.said_beside import MAX_BESIDES, SHOWN, beside, quoted
 from unhang.analysis.rules.telling import Words, words_for
 from unhang.analysis.rules.watchdog_counters import ranks_not_heard, silent_among
+from unhang.analysis.shared.claims import Claim, Doubt
 from unhang.analysis.sources.logs import Message, Said
 from unhang.catalogue import kind_of
 from unhang.kinds import INSUFFICIENT_EVIDENCE

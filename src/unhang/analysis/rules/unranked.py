@@ -13,13 +13,13 @@ from typing import Final
 
 from msgspec import Struct
 
-from unhang.analysis.case_facts import CaseFacts
-from unhang.analysis.claims import Claim, Doubt
+from unhang.analysis.rules.case_facts import CaseFacts
 from unhang.analysis.rules.never_joined import NEVER_JOINED
 from unhang.analysis.rules.rule import Rule, Unless, When
 from unhang.analysis.rules.telling import Words, begun, words_for
 from unhang.analysis.rules.telling_looks import unchanged
-from unhang.analysis.sites import StackBook
+from unhang.analysis.shared.claims import Claim, Doubt
+from unhang.analysis.shared.sites import StackBook
 from unhang.analysis.sources.stacks import RankLook, at_site, looks_of_others, looks_without_rank
 from unhang.case import Case
 from unhang.kinds import INSUFFICIENT_EVIDENCE

@@ -16,12 +16,12 @@ import numpy as np
 import rustworkx as rx
 from msgspec import Struct
 
-from unhang.analysis.claims import Claim, Doubt
 from unhang.analysis.matching.roots import Root
 from unhang.analysis.matching.wait_graph import Edge, Edges
 from unhang.analysis.rules.p2p_unmatched import P2P_UNMATCHED
 from unhang.analysis.rules.telling import Words, subject, words_for
-from unhang.analysis.situation import Situation
+from unhang.analysis.shared.claims import Claim, Doubt
+from unhang.analysis.shared.situation import Situation
 from unhang.analysis.state.columns import Ints
 from unhang.analysis.state.progress import Known
 from unhang.kinds import Kind, Trait

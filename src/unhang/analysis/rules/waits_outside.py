@@ -11,11 +11,11 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from unhang.analysis.case_facts import CaseFacts
-from unhang.analysis.claims import Bearing, Claim, Observation, Seeing, Weighed
 from unhang.analysis.rules.by_stacks import HOST_PROGRAM_STUCK
+from unhang.analysis.rules.case_facts import CaseFacts
 from unhang.analysis.rules.rule import Observer, Rule
 from unhang.analysis.rules.telling import Words, adding_for, merged, subject, waits
+from unhang.analysis.shared.claims import Bearing, Claim, Observation, Seeing, Weighed
 from unhang.analysis.sources.outside import Respondent
 from unhang.analysis.sources.stacks import RankLook, at_site, looks_of_others
 from unhang.kinds import Trait

@@ -14,13 +14,13 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from unhang.analysis.case_facts import CaseFacts
-from unhang.analysis.claims import Bearing, Claim, Doubt, Observation, Seeing, Weighed
 from unhang.analysis.rules.call_mismatch import OP_MISMATCH, SHAPE_MISMATCH
+from unhang.analysis.rules.case_facts import CaseFacts
 from unhang.analysis.rules.never_joined import NEVER_JOINED
 from unhang.analysis.rules.not_progressing import JOINED_NOT_PROGRESSING
 from unhang.analysis.rules.rule import Observer, Rule, Unless, When
 from unhang.analysis.rules.telling import Words, adding_for, words_for
+from unhang.analysis.shared.claims import Bearing, Claim, Doubt, Observation, Seeing, Weighed
 from unhang.analysis.sources.logs import Counters
 from unhang.kinds import Kind, Trait
 from unhang.report import CallSide, GroupRef

@@ -12,7 +12,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from unhang.analysis.claims import Observation
+from unhang.analysis.shared.claims import Observation
 from unhang.analysis.sources.stacks import RankLook
 from unhang.case import Case
 from unhang.model import Frame, LogEvent, MemoryKill

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
-from unhang.analysis.claims import Observation
+from unhang.analysis.shared.claims import Observation
 from unhang.catalogue import kind_of
 from unhang.kinds import FIRST_FAILURE, Kind, Trait
 from unhang.model import Fact, LogEvent

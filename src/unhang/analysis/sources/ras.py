@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
-from unhang.analysis.claims import Observation
+from unhang.analysis.shared.claims import Observation
 from unhang.ras import Communicator, GpuProcess, RasStatus
 
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from unhang.analysis.claims import Observation
+from unhang.analysis.shared.claims import Observation
 from unhang.case import Case
 from unhang.catalogue import kind_of
 from unhang.kinds import Kind, Trait

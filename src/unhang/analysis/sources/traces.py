@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from unhang.analysis.claims import Observation
+from unhang.analysis.shared.claims import Observation
 from unhang.model import LastCall
 
 SILENT_S = 5.0

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from unhang.analysis.claims import Claim, confidence_of
 from unhang.analysis.rules.telling import all_words_of
+from unhang.analysis.shared.claims import Claim, confidence_of
 from unhang.analysis.words.doubts import reasons_of, supports_of
 from unhang.report import CallSide, Finding, Site, Subject
 

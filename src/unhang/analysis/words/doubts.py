@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from unhang.analysis.claims import Claim, Doubt, Observation, Source, Stance, doubts_left
 from unhang.analysis.lives.whereabouts import Pausing
+from unhang.analysis.shared.claims import Claim, Doubt, Observation, Source, Stance, doubts_left
 from unhang.analysis.sources.reports import Told
 from unhang.model import short_name
 from unhang.report import GroupRef

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from unhang.analysis.claims import Claim
 from unhang.analysis.lives.life import Lives
 from unhang.analysis.rules.last_traced_call import last_call
 from unhang.analysis.rules.telling import all_words_of
+from unhang.analysis.shared.claims import Claim
 from unhang.analysis.sources.traces import LastHeard
 from unhang.model import LogEvent, Note
 from unhang.wording import count_of, fold_ranks

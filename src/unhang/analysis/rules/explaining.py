@@ -13,8 +13,8 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from unhang.analysis.claims import Claim
-from unhang.analysis.rules.reason import Among, Because, Explanation, Reason
+from unhang.analysis.shared.claims import Claim
+from unhang.analysis.shared.reason import Among, Because, Explanation, Reason
 from unhang.kinds import Trait
 
 _ALL: Final = (

@@ -20,8 +20,8 @@ from unhang.analysis.lives.blind import Blind
 from unhang.analysis.lives.ended import Ends, ends_in
 from unhang.analysis.lives.life import Lives
 from unhang.analysis.lives.whereabouts import absent_by_stacks
-from unhang.analysis.sites import StackBook
-from unhang.analysis.situation import Situation
+from unhang.analysis.shared.sites import StackBook
+from unhang.analysis.shared.situation import Situation
 from unhang.analysis.sources.ras import RasSays
 from unhang.analysis.sources.shortages import Starved
 from unhang.case import Case

@@ -13,7 +13,7 @@ from typing import Final, Literal, TypeAlias
 from msgspec import Struct
 from msgspec.structs import force_setattr, replace
 
-from unhang.analysis.rules.reason import Because, Reason
+from unhang.analysis.shared.reason import Because, Reason
 from unhang.kinds import Kind, Role
 from unhang.report import CallSide, Confidence, GroupRef, Site, Subject, Wait
 

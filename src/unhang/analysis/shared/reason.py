@@ -1,6 +1,6 @@
 """What a claim is to others that it may explain: the sort of reason, and what comes of it.
 
-`unhang.analysis.explaining` has the edges of the sorts that several rules share, and applies all.
+`unhang.analysis.rules.explaining` has the edges of the sorts that several rules share.
 """
 
 from __future__ import annotations

@@ -14,13 +14,13 @@ from functools import cached_property, partial
 import numpy as np
 from msgspec import Struct, field
 
-from unhang.analysis.claims import Doubt
 from unhang.analysis.matching.collectives import Disagreement, Matched
 from unhang.analysis.matching.kin_order import later_by_kin
 from unhang.analysis.matching.pairs import Pairs
 from unhang.analysis.matching.roots import Root, find_roots
 from unhang.analysis.matching.wait_graph import Graph
-from unhang.analysis.sites import StackBook
+from unhang.analysis.shared.claims import Doubt
+from unhang.analysis.shared.sites import StackBook
 from unhang.analysis.state.age import Ages, ages_of
 from unhang.analysis.state.columns import Bools, Ints
 from unhang.analysis.state.heads import Heads
