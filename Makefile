@@ -77,7 +77,7 @@ lint: $(TEST_DEPS)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# Unit tests but the files that take 4 of 527 CPU seconds or more, as `pytest -p cpu_by_file` measures it:
+# Unit tests but the files that take 4 of 527 CPU seconds or more, as `pytest -p cpu_by_file` measures it: on a busy machine
 # these are 35 of 255 and take two thirds. The files of the house rules stay in.
 SLOWEST := analysis/test_analysis_many_groups.py analysis/test_analysis_nccl.py analysis/test_analysis_properties.py \
 	analysis/test_analysis_reports.py analysis/test_analysis_shuffled.py analysis/test_picture.py \

@@ -110,7 +110,7 @@ def _end_with(pid: int) -> None:
     except ProcessLookupError:
         pass
     except OSError:
-        return  # The system does not tell: whoever started us ends us, as far as it can.
+        return  # The system does not tell: the process that started us ends us, as far as it can.
     else:
         select.select([descriptor], [], [])
     os.kill(os.getpid(), signal.SIGTERM)

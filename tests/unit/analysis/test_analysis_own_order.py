@@ -212,7 +212,7 @@ def _turns(job: FakeJob, *, with_send: bool = False) -> list[Group]:
 
 
 def test_a_usual_call_that_few_have_made() -> None:
-    """Who waits alone accuses nobody: it may have made one call more, or alone be in time."""
+    """A rank that waits alone accuses no other: it may have made one call more, or be in time."""
     job = FakeJob(4)
     for _ in range(3):
         job.call(range(4), site="train.py:1 step")
