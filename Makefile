@@ -18,6 +18,8 @@ DOCS_DEPS := $(DOCS)/.installed
 
 # The tests start thousands of Pythons: each would compile all of our sources where this is set.
 unexport PYTHONDONTWRITEBYTECODE
+# Of what the tests need, most is never imported: an import compiles what is, and `import torch` is one.
+INSTALL := -m pip install -q --no-compile
 
 .PHONY: help demo demo-live setup test check lint bench fuzz fuzz-native parts prove wheel wheel-aarch64 clean debian native setup-nccl test-nccl setup-nccl-newest test-nccl-newest test-frameworks test-newest docs coverage release
 
@@ -51,7 +53,8 @@ $(RUN_DEPS): pyproject.toml | $(BIN)/python
 	@touch $@
 
 $(TEST_DEPS): pyproject.toml requirements/test.txt | $(BIN)/python
-	$(BIN)/python -m pip install -q -r requirements/test.txt -e '.[sql,stacks,zstd,gpu,remote,serve,mcp]'
+	$(BIN)/python $(INSTALL) -r requirements/test.txt -e '.[sql,stacks,zstd,gpu,remote,serve,mcp]'
+	$(BIN)/python -c 'import torch.distributed'
 	@touch $@ $(RUN_DEPS)
 
 demo: $(RUN_DEPS)
@@ -77,7 +80,7 @@ lint: $(TEST_DEPS)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# Unit tests but the files that take 4 of 527 CPU seconds or more, as `pytest -p cpu_by_file` measures it: on a busy machine
+# Unit tests but the files that take 4 of 527 CPU seconds or more, as `pytest -p cost_by_file` measures it: on a busy machine
 # these are 35 of 255 and take two thirds. The files of the house rules stay in.
 SLOWEST := analysis/test_analysis_many_groups.py analysis/test_analysis_nccl.py analysis/test_analysis_properties.py \
 	analysis/test_analysis_reports.py analysis/test_analysis_shuffled.py analysis/test_picture.py \
@@ -92,31 +95,32 @@ SLOWEST := analysis/test_analysis_many_groups.py analysis/test_analysis_nccl.py 
 	test_linear.py
 
 check: lint
-	$(BIN)/python -m pytest -q -n 2 tests/unit $(addprefix --ignore=tests/unit/,$(SLOWEST)) $(ARGS)
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile tests/unit $(addprefix --ignore=tests/unit/,$(SLOWEST)) $(ARGS)
 
-# Most of the suite waits for jobs that hang: three at a time keep two cores busy.
+# Most of the suite waits, for jobs that hang and programs that start: six at a time keep two cores busy.
+# tests/support/longest_first.py says who gets what.
 test: $(TEST_DEPS) native
-	$(BIN)/python -m pytest -n 3 --dist worksteal $(ARGS)
+	$(BIN)/python -m pytest -n 6 --dist loadfile $(ARGS)
 
 $(NCCL_DEPS): requirements/nccl.txt
 	$(PYTHON) -m venv $(NCCL)
-	$(NCCL)/bin/python -m pip install -q --no-deps -r requirements/nccl.txt
+	$(NCCL)/bin/python $(INSTALL) --no-deps -r requirements/nccl.txt
 	@touch $@
 
 setup-nccl: $(NCCL_DEPS)
 
 test-nccl: $(TEST_DEPS) $(NCCL_DEPS)
-	$(BIN)/python -m pytest -n 2 --dist worksteal tests/nccl $(ARGS)
+	$(BIN)/python -m pytest -n 3 --dist worksteal tests/nccl $(ARGS)
 
 $(NEWEST_DEPS): requirements/nccl-newest.txt
 	$(PYTHON) -m venv $(NEWEST)
-	$(NEWEST)/bin/python -m pip install -q --no-deps -r requirements/nccl-newest.txt
+	$(NEWEST)/bin/python $(INSTALL) --no-deps -r requirements/nccl-newest.txt
 	@touch $@
 
 setup-nccl-newest: $(NEWEST_DEPS)
 
 test-nccl-newest: $(TEST_DEPS) $(NEWEST_DEPS)
-	UNHANG_LAB_NCCL=$(abspath $(NEWEST))/bin/python $(BIN)/python -m pytest -n 2 --dist worksteal \
+	UNHANG_LAB_NCCL=$(abspath $(NEWEST))/bin/python $(BIN)/python -m pytest -n 3 --dist worksteal \
 		tests/nccl -k "stall or crossed" $(ARGS)
 
 $(FRAMEWORKS_DEPS): requirements/frameworks.txt

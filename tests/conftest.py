@@ -50,11 +50,25 @@ def _why_not(item: pytest.Item) -> str:
     return f"not installed: {', '.join(missing)}; see requirements/debian.sh" if missing else ""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip, with the reason, what cannot run on this machine."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Skip, with the reason, what cannot run here; a worker of several begins with long tests."""
     for item in items:
         if reason := _why_not(item):
             item.add_marker(pytest.mark.skip(reason=reason))
+    if hasattr(config, "workerinput"):
+        from longest_first import in_order
+
+        items[:] = in_order(items)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """Hand files out as support/longest_first.py says, where `--dist loadfile` asks for files."""
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from longest_first import LongestFirst
+
+    return LongestFirst(config, log)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -7,6 +7,8 @@ import shlex
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -51,12 +53,31 @@ SILENT = {
 """Those that write nothing to stdout with these arguments: what they do is on stderr, or fails."""
 
 
+def furnished(place: Path) -> Path:
+    """A working directory with what the arguments name."""
+    (place / "job.log").write_text("[rank0]: ValueError: no labels\n")
+    (place / "saved.txt").write_text("nothing\n")
+    return place
+
+
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    """A working directory with what the arguments name."""
-    (tmp_path / "job.log").write_text("[rank0]: ValueError: no labels\n")
-    (tmp_path / "saved.txt").write_text("nothing\n")
-    return tmp_path
+    """A working directory of one test."""
+    return furnished(tmp_path)
+
+
+Usual = Callable[[str], subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="module")
+def usual(tmp_path_factory: pytest.TempPathFactory) -> Usual:
+    """What a command says and how it ends where its output can be written: each is run once."""
+
+    @cache
+    def said(name: str) -> subprocess.CompletedProcess[str]:
+        return unhang(furnished(tmp_path_factory.mktemp(name)), f"{name} {WORDS[name]}", "")
+
+    return said
 
 
 def unhang(
@@ -83,16 +104,15 @@ def test_every_command_is_here() -> None:
 
 
 @pytest.mark.parametrize("name", WORDS)
-def test_output_that_cannot_be_written_is_said(place: Path, name: str) -> None:
+def test_output_that_cannot_be_written_is_said(place: Path, name: str, usual: Usual) -> None:
     """Full or closed, with and without a buffer between: exit code 2, or the command's own."""
     words = f"{name} {WORDS[name]}"
-    usual = unhang(place, words, "")
     for streams, unbuffered in ((">/dev/full", True), (">&-", False)):
         done = unhang(place, words, streams, unbuffered=unbuffered)
         assert "Traceback" not in done.stderr
         assert "Exception ignored" not in done.stderr
         if name in SILENT:
-            assert (usual.stdout, done.returncode) == ("", usual.returncode)
+            assert (usual(name).stdout, done.returncode) == ("", usual(name).returncode)
         else:
             assert done.returncode == 2
             assert "unhang: the output cannot be written: " in done.stderr
@@ -100,14 +120,13 @@ def test_output_that_cannot_be_written_is_said(place: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", WORDS)
-def test_what_cannot_be_said_changes_nothing(place: Path, name: str) -> None:
+def test_what_cannot_be_said_changes_nothing(place: Path, name: str, usual: Usual) -> None:
     """Without stderr the same goes to stdout and the exit code is the same; nothing goes astray."""
     words = f"{name} {WORDS[name]}"
-    usual = unhang(place, words, "2>/dev/null")
     done = unhang(place, words, "2>&-")
-    assert (done.returncode, len(done.stdout)) == (usual.returncode, len(usual.stdout))
+    assert (done.returncode, len(done.stdout)) == (usual(name).returncode, len(usual(name).stdout))
     nothing = unhang(place, words, ">&- 2>&- <&-")
-    assert nothing.returncode == (usual.returncode if name in SILENT else 2)
+    assert nothing.returncode == (usual(name).returncode if name in SILENT else 2)
 
 
 @pytest.mark.parametrize("name", sorted(set(WORDS) - SILENT))

@@ -6,8 +6,11 @@ of torch's records: as it comes, and with the class of before.
 
 from __future__ import annotations
 
+import fcntl
+import json
 import os
 import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -31,8 +34,23 @@ CLASSES = {"nccl2": "1", "nccl": "0"} if RELEASE >= (2, 15) else {"nccl": "0"}
 
 @pytest.fixture(scope="session")
 def device(tmp_path_factory: pytest.TempPathFactory) -> Device:
-    """The fake device for the torch of `make setup-nccl`."""
-    return build(PYTHON, tmp_path_factory.mktemp("fakegpu"))
+    """The fake device for the torch of `make setup-nccl`, which the first worker builds for all.
+
+    It imports torch, too: ranks that start at once would each compile its sources.
+    """
+    place = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        place = place.parent
+    built = place / "device.json"
+    with (place / "device.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not built.exists():
+            made = build(PYTHON, place / "fakegpu")
+            environ = {**os.environ, **made.environment()}
+            subprocess.run([PYTHON, "-c", "import torch.distributed"], env=environ, check=True)
+            built.write_text(json.dumps([made.version, str(made.folder)]))
+    version, folder = json.loads(built.read_text())
+    return Device(PYTHON, version, Path(folder))
 
 
 @pytest.fixture
