@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from clusters import PATIENCE_S
 from guide_page import on_the_page
+from patience import longer_if_busy
 from ports import free_ports
 
 OWN = f"u{os.getpid():x}"
@@ -219,7 +220,7 @@ class TestNetwork:
         """Here it binds the loopback, by the host's name: the right interface is what helps."""
         two = ",".join(HOSTS.split(",")[:2])
         via = "ip netns exec {host}"
-        report = over_nodes("comm", "--timeout", "6", hosts=two, via=via)
+        report = over_nodes("comm", "--timeout", longer_if_busy(6, 30), hosts=two, via=via)
         found = [f for f in report["findings"] if f["code"] == "UH863"]
         assert [f["subjects"][0]["id"] for f in found] == ["GLOO_SOCKET_IFNAME=eth0"]
 
@@ -248,7 +249,7 @@ class TestNetwork:
         """Only what their collectives send is lost between two of three nodes."""
         drop(2, "ip saddr 10.77.0.3 tcp dport != 29500")
         three = ",".join(HOSTS.split(",")[:3])
-        report = over_nodes("comm", "--timeout", "6", hosts=three)
+        report = over_nodes("comm", "--timeout", longer_if_busy(6, 30), hosts=three)
         found = [f for f in report["findings"] if f["code"] == "UH863" and f["role"] == "cause"]
         assert [s["id"] for f in found for s in f["subjects"]] == [f"{N2} - {N3}"]
         on_the_page("CUDA_VISIBLE_DEVICES=0,1 torchrun", str(found).replace(OWN, ""))

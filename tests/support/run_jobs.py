@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from patience import longer_if_busy
 from ports import free_port
 
 UNHANG = [sys.executable, "-m", "unhang", "run"]
@@ -100,9 +101,8 @@ def run_job(folder: Path, options: Sequence[str], command: Sequence[str]) -> Out
 
 
 def kill() -> tuple[str, ...]:
-    """Options that end a job which hangs; on a busy machine healthy ranks are slow, too."""
-    patience = 4 if os.getloadavg()[0] < 3 * (os.cpu_count() or 1) else 12
-    return ("--hang-after", str(patience), "--grace", "0", "--on-hang", "kill")
+    """Options that end a job which hangs."""
+    return ("--hang-after", longer_if_busy(4, 12), "--grace", "0", "--on-hang", "kill")
 
 
 def who(path: Path) -> dict[str, Any]:
