@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from command_line import unhang
+from needs import needs_torch
 
 from lab.truth import read_truth
 from unhang.cli.main import main
@@ -27,9 +28,9 @@ def test_a_replay_names_a_rank_and_a_line(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@needs_torch
 def test_a_live_hang_shows_the_culprits_own_line(tmp_path: Path) -> None:
     """The job really hangs; the case goes where it is asked for, and nothing else stays."""
-    pytest.importorskip("torch.distributed", reason="needs torch")
     scratch = tmp_path / "tmp"
     scratch.mkdir()
     environ = {**os.environ, "TMPDIR": str(scratch)}

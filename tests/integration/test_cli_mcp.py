@@ -9,14 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mcp import Client, StdioServerParameters
-from mcp.client.stdio import stdio_client
 
 ROOT = Path(__file__).parents[2]
 
 
 def answers(*calls: tuple[str, dict[str, Any]]) -> tuple[dict[str, bool], list[str]]:
     """Start the server, list its tools, call some; what they said."""
+    # Here, as it takes a second that no other worker has to spend.
+    from mcp import Client, StdioServerParameters
+    from mcp.client.stdio import stdio_client
 
     async def talk() -> tuple[dict[str, bool], list[str]]:
         command = StdioServerParameters(

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from needs import needs_torch
 
 from unhang.isolated import python_command
 
-pytest.importorskip("torch", reason="needs torch")
+pytestmark = needs_torch
 
 PROGRAMS = Path(__file__).parent / "programs" / "rehearse"
 

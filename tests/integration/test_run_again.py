@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 from guide_page import on_the_page
+from needs import needs_torch
 from ports import free_port
 from run_jobs import environment, run_job
 
-pytest.importorskip("torch.distributed", reason="needs torch")
+pytestmark = needs_torch
 
 JOB = """\
 import os

@@ -7,11 +7,11 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
+from needs import needs_torch
 from ports import free_port
 from run_jobs import PROGRAM, kill, launch, lines_of, run_job
 
-pytest.importorskip("torch.distributed", reason="needs torch")
+pytestmark = needs_torch
 
 
 def test_a_rank_that_does_not_come_is_named_at_its_line(tmp_path: Path) -> None:

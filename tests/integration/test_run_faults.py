@@ -11,10 +11,11 @@ import time
 from pathlib import Path
 
 import pytest
+from needs import needs_torch
 from ports import free_port
 from run_jobs import PATIENCE_S, PROGRAM, UNHANG, environment, launch, who
 
-pytest.importorskip("torch.distributed", reason="needs torch")
+pytestmark = needs_torch
 
 MOUNT = 'mount -t tmpfs -o "$0" none unhang-cases && exec "$@"'
 

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from needs import needs_torch
 from ports import free_port
 from run_jobs import (
     PATIENCE_S,
@@ -31,7 +32,7 @@ from run_jobs import (
 
 from lab.advice.trying import try_folder
 
-pytest.importorskip("torch.distributed", reason="needs torch")
+pytestmark = needs_torch
 
 
 @pytest.mark.parametrize(

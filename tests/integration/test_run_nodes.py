@@ -9,14 +9,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-import pytest
+from needs import needs_torch
 from patience import wait_for
 from ports import free_port
 from run_jobs import PATIENCE_S, PROGRAM, TORCHRUN, UNHANG, environment, moved_on
 
 from unhang.run.meeting.invitation import TOKEN
 
-pytest.importorskip("torch.distributed", reason="needs torch")
+pytestmark = needs_torch
 
 KILL = ("--hang-after", "6", "--grace", "0", "--on-hang", "kill")
 NEVER = ("--hang-after", "10000")

@@ -8,10 +8,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from needs import needs_torch
 from patience import wait_for
 from run_jobs import PATIENCE_S, TORCHRUN, UNHANG, environment
 
-pytest.importorskip("torch.distributed", reason="needs torch")
+pytestmark = needs_torch
 
 RANK = """\
 import os, sys

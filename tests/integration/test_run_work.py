@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from needs import needs_torch
 from ports import free_port
 from run_jobs import (
     PATIENCE_S,
@@ -30,7 +31,7 @@ from unhang.record.contact.client import AskError, ask, request_dump
 from unhang.record.contact.heartbeat import read_heartbeat
 from unhang.record.contact.marks import Mark, read_marks
 
-pytest.importorskip("torch.distributed", reason="needs torch")
+pytestmark = needs_torch
 
 SPARED = "rank 0 moves: the job is left alone"
 MAY_PAUSE = "rank 0 may only pause"

@@ -19,10 +19,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from needs import needs_torch
 from ports import free_port
 from run_jobs import PATIENCE_S, environment
 
-pytest.importorskip("torch.distributed", reason="needs torch")
+pytestmark = needs_torch
 
 PROGRAM = Path(__file__).parent / "programs" / "leaky_rank.py"
 UNHANG = [sys.executable, "-m", "unhang"]
