@@ -180,10 +180,14 @@ coverage: $(TEST_DEPS) native
 	$(BIN)/python tests/support/coverage_by_package.py
 
 # The version is that of src/unhang/_version.py; its changes are in CHANGELOG.md or in changes/.
-release: lint docs wheel
+# What lies in dist from before would be uploaded, too. A wheel of the source package: it has all that it needs.
+release:
 	@git diff --quiet HEAD || { echo "There are changes that are not committed."; exit 1; }
+	rm -rf dist
+	$(MAKE) lint docs wheel
 	$(DOCS)/bin/towncrier build --draft --version "$$($(BIN)/unhang --version | cut -d' ' -f2)"
 	$(BIN)/python -m build --sdist --outdir dist .
+	$(BIN)/python -m pip wheel -q --no-deps --wheel-dir build/from-source dist/*.tar.gz
 	$(DOCS)/bin/twine check --strict dist/*
 	@echo "Next: towncrier build, a commit, git tag -s v$$($(BIN)/unhang --version | cut -d' ' -f2), twine upload dist/*"
 
