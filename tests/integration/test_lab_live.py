@@ -30,6 +30,12 @@ SMALLER = {  # than the example: other sizes are tried, and processes are what t
     "late-rank": 3,
     "p2p-cycle": 2,
     "p2p-unmatched": 3,
+    "skipped-then-barrier": 3,
+    "ddp-stall": 2,
+    "dead-rank": 3,
+    "never-joined-armed": 2,
+    "p2p-cycle-armed": 2,
+    "p2p-unmatched-armed": 3,
 }
 
 
