@@ -25,7 +25,8 @@ NOT_OF_OURS = (("cli/demo.py", "str(_JOB)"), ("integrations/pytest_plugin.py", "
 
 def starts_python(path: Path) -> list[tuple[str, str]]:
     """What follows `sys.executable` in the command lines of a file, two words each."""
-    tree = ast.parse(path.read_text())
+    text = path.read_text()
+    tree = ast.parse(text if "sys.executable" in text else "")
     lists = [node.elts for node in ast.walk(tree) if isinstance(node, (ast.List, ast.Tuple))]
     return [
         (ast.unparse(items[at + 1]), ast.unparse(items[at + 2]))
