@@ -64,10 +64,17 @@ def parsed(path: Path) -> ast.Module:
 
 
 @cache
+def imports_in(path: Path) -> tuple[ast.Import | ast.ImportFrom, ...]:
+    """What a file imports anywhere in it, also inside functions, as it says it."""
+    nodes = ast.walk(parsed(path))
+    return tuple(node for node in nodes if isinstance(node, (ast.Import, ast.ImportFrom)))
+
+
+@cache
 def imports_of(path: Path) -> frozenset[str]:
-    """Names of ours that a file imports anywhere in it, also inside functions."""
+    """Names of ours that a file imports."""
     found = set()
-    for node in ast.walk(parsed(path)):
+    for node in imports_in(path):
         if isinstance(node, ast.ImportFrom) and node.module:
             names = [f"{node.module}.{alias.name}" for alias in node.names]
             whole = node.module == "unhang"
@@ -106,7 +113,7 @@ def circles(arrows: dict[str, set[str]]) -> list[set[str]]:
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SRC)))
 def test_the_product_never_imports_the_lab(path: Path) -> None:
     """The lab lies beside the product and outside the wheel."""
-    for node in ast.walk(parsed(path)):
+    for node in imports_in(path):
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         names += [node.module or ""] if isinstance(node, ast.ImportFrom) and not node.level else []
         assert not [name for name in names if name.split(".")[0] == "lab"]
