@@ -1,7 +1,7 @@
 """How much of each package the unit tests reach, and whether it is enough: `make coverage`.
 
-A package of `FLOORS` must not fall below its share; the others are measured and not held, as most
-of what they do happens in processes of their own, which tests/integration starts.
+A package of `FLOORS` must not fall below its share: those of a thousand statements and more. What
+runs in processes of its own (commands, ranks, nodes) is reached by tests/integration, uncounted.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-FLOORS: dict[str, int] = {}
-"""Percent of the statements of a top package, subpackages included."""
-WHOLE = 0
-"""Of all."""
+FLOORS = {
+    "unhang": 84, "analysis": 97, "logs": 95, "stacks": 94, "reports": 93, "ingest": 87,
+    "rehearse": 85, "record": 80, "collect": 76, "doctor": 73, "run": 69, "cli": 61,
+}  # fmt: skip
+"""Percent of the statements of all and of top packages, as the tests of `make check` reach them."""
 
 
 def measured() -> dict[str, dict[str, dict[str, int]]]:
@@ -47,10 +48,9 @@ def main() -> int:
     told = shares(measured())
     for package, (share, statements) in sorted(told.items(), key=lambda each: each[1]):
         print(f"{share:5.1f} %  {statements:6} statements  {package}")
-    floors = {"unhang": WHOLE, **FLOORS}
-    low = [each for each, floor in floors.items() if told.get(each, (0.0, 0))[0] < floor]
+    low = [each for each, floor in FLOORS.items() if told.get(each, (0.0, 0))[0] < floor]
     for package in low:
-        print(f"{package}: below its floor of {floors[package]} %")
+        print(f"{package}: below its floor of {FLOORS[package]} %")
     return 1 if low else 0
 
 
