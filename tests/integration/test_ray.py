@@ -97,10 +97,11 @@ def listens(port: int) -> bool:
 
 
 def nodes_of(address: str) -> int:
-    """How many nodes the cluster has."""
+    """How many nodes the cluster has; Ray may print empty lines after them, or what it tries."""
     words = [sys.executable, "-m", "unhang.collect.launchers.ray", address]
     done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
-    return len(json.loads(done.stdout.splitlines()[-1])) if done.returncode == 0 else 0
+    last = done.stdout.strip().rpartition("\n")[2]
+    return len(json.loads(last)) if done.returncode == 0 and last.startswith("[") else 0
 
 
 @pytest.fixture(scope="module")
