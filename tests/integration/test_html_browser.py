@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
+from patience import PATIENCE_S
 from report_samples import SAMPLES, hostile
 
 from lab.simulate.corpus import CaseSpec
@@ -80,6 +81,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Written]:
 def opened(browser: Browser, path: Path, complaints: list[str], **how: Any) -> Page:  # noqa: ANN401
     """Open a page and wait until it has drawn; whatever it complains about is kept."""
     page = browser.new_page(**how)
+    page.set_default_timeout(PATIENCE_S * 1000)
     page.on("console", lambda message: complaints.append(message.text))
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.on("request", lambda asked: complaints.append(asked.url) if asked.url != url else None)
