@@ -35,7 +35,7 @@ from unhang.analysis.rules.before_groups import before_groups
 from unhang.analysis.rules.beside_dumps import with_looks, with_outside
 from unhang.analysis.rules.case_facts import CaseFacts
 from unhang.analysis.rules.causes import claims_of
-from unhang.analysis.rules.first_failure import failures, with_last_line
+from unhang.analysis.rules.first_failure import failures
 from unhang.analysis.rules.groups_apart import groups_apart
 from unhang.analysis.rules.last_traced_call import stacks_heard
 from unhang.analysis.rules.late_rank import late_claims
@@ -84,7 +84,6 @@ def diagnose(case: Case, *, slow: bool = False) -> Report:
     claims, facts, backdrop = found
     lives, says = facts.lives, facts.ras
     said, told = lives.said, failures(lives.said)
-    claims = [with_last_line(claim, told) for claim in claims]
     claims = asked(with_first(claims, told), facts, When.LOGS)
     claims = asked([*claims, *besides(said, claims)], facts, When.OTHERS)
     claims = weighed(linked(claims), facts)
