@@ -46,7 +46,7 @@ from unhang.analysis.rules.rule import When
 from unhang.analysis.rules.said_beside import besides
 from unhang.analysis.rules.silent_rank import notes_on_nodes
 from unhang.analysis.rules.sizes_apart import ended_for_calls, sizes_apart
-from unhang.analysis.rules.told import notes_on, with_told
+from unhang.analysis.rules.told import notes_on
 from unhang.analysis.shared.claims import Claim
 from unhang.analysis.shared.sites import StackBook
 from unhang.analysis.shared.situation import Situation
@@ -90,10 +90,9 @@ def diagnose(case: Case, *, slow: bool = False) -> Report:
     status, summary = status_of(claims), ""
     if not with_dumps and not lives.sampled and not says:
         status, summary = _nothing_found(case, lives, claims)
-    joined, left_out = with_told(claims, lives)
-    claims = most_telling_first(joined)
+    claims = most_telling_first(asked(claims, facts, When.REPORTS))
     beside = (
-        *notes_on(lives.reports, left_out),
+        *notes_on(lives.reports),
         *notes_on_kills(case.samples),
         *notes_on_nodes(case.nodes),
     )

@@ -31,7 +31,6 @@ ANALYSIS = Path("src/unhang/analysis")
 RULES = ("divergence", "findings", "lives", "matching", "sources", "state")
 SEE_OTHERS = {
     "besides": "what follows from the lead names it",
-    "with_told": "supports claims with what other commands found",
 }
 """Functions of rules that are given claims, and why. May only shrink."""
 

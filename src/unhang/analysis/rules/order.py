@@ -34,6 +34,7 @@ from unhang.analysis.rules import (
     sizes_apart,
     stale_meeting,
     starved,
+    told,
     unexplained,
     unranked,
     waits_outside,
@@ -49,19 +50,27 @@ from unhang.kinds import Trait
 
 def asked(claims: Sequence[Claim], facts: CaseFacts, when: When) -> list[Claim]:
     """The claims, with what each rule of a step finds that is still needed."""
-    told = list(claims)
+    known = list(claims)
     for rule in RULES:
-        if rule.when is when and not _is_needless(rule, told, facts):
-            told = _joined(rule, list(rule.tells(facts)), told)
-    return told
+        if rule.when is when and not _is_needless(rule, known, facts):
+            known = _joined(
+                rule, [c for c in rule.tells(facts) if not _is_weighed(c, known)], known
+            )
+    return known
 
 
-def _joined(rule: Rule, found: list[Claim], told: list[Claim]) -> list[Claim]:
+def _is_weighed(claim: Claim, known: Iterable[Claim]) -> bool:
+    """Whether it is about no more than what another claim was weighed with."""
+    seen = claim.observed
+    return seen is not None and any(each.knows(seen) for each in known)
+
+
+def _joined(rule: Rule, found: list[Claim], known: list[Claim]) -> list[Claim]:
     """What a weak rule finds comes before the rest; of what is always reported, causes do."""
     if rule.unless is Unless.NEVER:
         first = [claim for claim in found if claim.is_cause]
-        return [*first, *told, *(claim for claim in found if not claim.is_cause)]
-    return [*found, *(without_empty(told) if found and rule.over_empty else told)]
+        return [*first, *known, *(claim for claim in found if not claim.is_cause)]
+    return [*found, *(without_empty(known) if found and rule.over_empty else known)]
 
 
 def _is_needless(rule: Rule, claims: Sequence[Claim], facts: CaseFacts) -> bool:
@@ -112,6 +121,7 @@ RULES: Final = (
     sizes_apart.RULE,
     idle_by_design.RULE,
     waits_outside.RULE,
+    told.RULE,
 )  # fmt: skip
 """In the order in which those of a step are asked."""
 
