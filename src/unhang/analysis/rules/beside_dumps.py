@@ -1,10 +1,4 @@
-"""Where the ranks of claims from dumps stand now, and whether stacks agree.
-
-A dump tells that a call was made, a stack that its host has been doing something of its own since:
-sleeping, reading, writing, or not running at all. Both cannot be the whole truth while peers wait
-there. So of a call in which all are by their dumps, the few who stand elsewhere are named, with low
-confidence: what their devices or helper threads do was not seen.
-"""
+"""Where the ranks of claims from dumps stand now, and whether stacks agree."""
 
 from __future__ import annotations
 
@@ -18,9 +12,8 @@ from unhang.analysis.lives.life import Lives
 from unhang.analysis.lives.whereabouts import MOST, Shape, Sides, ranks_in, sites_of, subjects_of
 from unhang.analysis.rules.by_stacks import claim_of
 from unhang.analysis.rules.never_joined import NEVER_JOINED
-from unhang.analysis.rules.not_progressing import NotMoving
 from unhang.analysis.rules.skipped_call import SKIPPED_CALL
-from unhang.analysis.rules.telling import MOVES, Words, adding_for, begun, merged, waits
+from unhang.analysis.rules.telling import MOVES, Words, adding_for, begun, merged
 from unhang.analysis.rules.telling_looks import actions, doing, sentences
 from unhang.analysis.shared.claims import Bearing, Claim, Doubt, Observation, Stance, Weighed
 from unhang.analysis.shared.sites import StackBook
@@ -35,15 +28,9 @@ _UNRECORDED: Final = "ray/train/"
 
 _SHARED_LOCK: Final = "multiprocessing/synchronize.py"
 
-_OF_ITS_OWN: Final = frozenset(
-    {"sleep", "file-system", "checkpoint", "data-loader", "network", "process", "prompt", "logging"}
-)
 _AT_STORE = "The rank that has to set that key may be wrong, not the rank that waits for it."
 _AT_LOCK = (
     "Processes share the lock that it waits for: a rank that waits for it may hold that lock."
-)
-_MADE_AHEAD = (
-    "It may have enqueued the call and gone on: its device is then in the call with the others."
 )
 
 
@@ -62,13 +49,6 @@ class Seen(Observation, frozen=True, kw_only=True):
     locked: tuple[int, ...] = ()
 
 
-class Outside(Observation, frozen=True, kw_only=True):
-    """Where ranks stand that are in a call by their dumps, and who is seen to wait in it."""
-
-    looks: tuple[RankLook, ...]
-    waiting: tuple[int, ...]
-
-
 def with_looks(claim: Claim, lives: Lives, book: StackBook) -> Claim:
     """A cause from dumps with where its ranks stand now, and whether stacks agree.
 
@@ -76,9 +56,11 @@ def with_looks(claim: Claim, lives: Lives, book: StackBook) -> Claim:
     waits too. Ranks that work while others wait for them may not be stuck; a
     wrong call stays wrong while its rank works on, so only absence is doubted.
     """
-    if not claim.is_cause:
+    if not claim.is_cause or claim.rests_on != "dumps":
         return claim
     claim = _victims_placed(claim, lives, book)
+    if any(each.observation.source == "stacks" for each in claim.weighed):
+        return claim  # its own rule has read them
     own = [look for look in lives.looks_at(claim.culprits) if look.frames or not look.unseen]
     if not own:
         return claim
@@ -178,44 +160,6 @@ def _all_stopped(claim: Claim, looks: Sequence[RankLook]) -> bool:
     return stopped and ranks_in(looks) == claim.culprits
 
 
-def with_outside(claim: Claim, lives: Lives, book: StackBook) -> Claim:
-    """A call that does not move, with those of its ranks named who are seen elsewhere.
-
-    They are fewer than those who are seen to wait: where most sleep, that is how they wait. Where a
-    log shows a failure, no other reason is needed.
-    """
-    about = claim.about
-    if not isinstance(about, NotMoving) or claim.culprits or lives.said.failures:
-        return claim
-    looks = lives.looks_at(about.inside)
-    away = [look for look in looks if _stands_elsewhere(look)]
-    waiting = [look for look in looks if (look.waits or look.may_wait) and not look.held]
-    if not away or len(away) >= len(waiting):
-        return claim
-    return _named(claim, away, waiting, book)
-
-
-def _stands_elsewhere(look: RankLook) -> bool:
-    if look.gone or look.unseen or look.moves:
-        return False
-    return look.held or look.meaning.kind in _OF_ITS_OWN
-
-
-def _named(
-    claim: Claim, away: Sequence[RankLook], waiting: Sequence[RankLook], book: StackBook
-) -> Claim:
-    culprits, placed = ranks_in(away), sites_of(away, "culprit", book)
-    seen = Outside(source="stacks", ranks=culprits, looks=tuple(away), waiting=ranks_in(waiting))
-    named = replace(
-        claim,
-        culprits=culprits,
-        victims=tuple(rank for rank in claim.victims if rank not in culprits),
-        sites=(*placed, *(site for site in claim.sites if not set(site.ranks) <= set(culprits))),
-        subjects=claim.subjects or subjects_of(away),
-    )
-    return named.seen(seen, Bearing.AWAY_INSIDE)
-
-
 @adding_for(Seen)
 def _adding_seen(seen: Seen, words: Words, claim: Claim, weighed: Weighed) -> Words:
     said = tuple(f"Stacks: {sentence}" for sentence in sentences(seen.looks))
@@ -246,16 +190,3 @@ def _adding_seen(seen: Seen, words: Words, claim: Claim, weighed: Weighed) -> Wo
 def _is_stopped(seen: Seen, claim: Claim) -> str:
     label = claim.call or "a call"
     return f"{begun(doing(seen.looks))}, and no other rank is missing from {label}."
-
-
-@adding_for(Outside)
-def _adding_outside(seen: Outside, words: Words, claim: Claim, weighed: Weighed) -> Words:  # noqa: ARG001
-    label, waiting = claim.call or "that call", rank_phrase(seen.waiting)
-    against = f"Sources disagree: the dumps show all members in {label}, the stacks only {waiting}."
-    return Words(
-        f"{begun(doing(seen.looks))}, while {waits(seen.waiting)} in {label}, which makes no "
-        "progress.",
-        (*(f"Stacks: {sentence}" for sentence in sentences(seen.looks)), against, *words.evidence),
-        (_MADE_AHEAD, *(words.alternatives or ())),
-        merged(actions(seen.looks), words.actions),
-    )

@@ -28,6 +28,7 @@ from unhang.analysis.rules.idle import IDLE
 from unhang.analysis.rules.never_joined import NEVER_JOINED
 from unhang.analysis.rules.not_progressing import JOINED_NOT_PROGRESSING
 from unhang.analysis.rules.rank_ended import RANK_ENDED
+from unhang.analysis.rules.roots_apart import roots_apart
 from unhang.analysis.rules.rule import Rule, Unless, When
 from unhang.analysis.rules.telling import MOVES, Words, begun, subject, words_for
 from unhang.analysis.rules.telling_looks import (
@@ -113,7 +114,8 @@ def _claims(facts: CaseFacts) -> Iterator[Claim]:
         recorded = claim.kind is JOINED_NOT_PROGRESSING and not claim.culprits
         unmade = sides.shape is Shape.ALL_WAIT and all(e.meaning.kind == "init" for e in sides.who)
         if facts.situation is None or (claim.is_cause and (unmade or not recorded)):
-            yield claim
+            stuck = claim.kind is JOINED_NOT_PROGRESSING
+            yield roots_apart(claim, lives, facts.book) if stuck else claim
 
 
 RULE: Final = Rule(
