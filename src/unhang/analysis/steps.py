@@ -32,7 +32,6 @@ from unhang.analysis.matching.unseen_ends import with_unseen_ends
 from unhang.analysis.matching.wait_graph import collective_edges, make_graph
 from unhang.analysis.rank_table import rank_table
 from unhang.analysis.rules.before_groups import before_groups
-from unhang.analysis.rules.beside_dumps import with_looks
 from unhang.analysis.rules.case_facts import CaseFacts
 from unhang.analysis.rules.causes import claims_of
 from unhang.analysis.rules.first_failure import failures
@@ -185,7 +184,6 @@ def _of_dumps(case: Case, lives: Lives, *, slow: bool) -> tuple[list[Claim], Cas
         blind=blind_in(case, lives),
     )
     claims, cut = settle([] if moving else found)
-    claims = [with_looks(claim, lives, situation.book) for claim in claims]
     claims = _beside_calls(claims, facts)
     unseen = situation.silent.any() or situation.cut.any()
     untimed: tuple[int, ...] = ()

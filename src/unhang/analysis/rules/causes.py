@@ -31,6 +31,7 @@ from unhang.analysis.rules.left_order import explain_left_order
 from unhang.analysis.rules.membership_mismatch import Membership, explain_membership, memberships
 from unhang.analysis.rules.never_joined import explain_never_joined
 from unhang.analysis.rules.not_progressing import NotMoving, explain_joined
+from unhang.analysis.rules.other_meeting import other_meeting
 from unhang.analysis.rules.p2p_mismatch import (
     PairMismatch,
     explain_pair_mismatch,
@@ -78,7 +79,11 @@ def claims_of(situation: Situation, lives: Lives) -> list[Claim]:
         *(explain_wrong_peer(situation, each) for each in wrong),
         *(explain_pair_mismatch(situation, mismatch) for mismatch in unlike),
         *(_of_cycle(situation, programs, root) for root in roots if root.kind == "cycle"),
-        *(c for root in _absent(situation, roots) for c in _of_absent(situation, programs, root)),
+        *(
+            other_meeting(claim, lives, situation.book)
+            for root in _absent(situation, roots)
+            for claim in _of_absent(situation, programs, root)
+        ),
     ]
     if found:  # what is known to be wrong may block a rank that lost its newest calls, too
         joined = [root for root in joined if not _may_be_queued(situation, root)]

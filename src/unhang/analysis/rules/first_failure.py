@@ -77,7 +77,7 @@ def _claim(failure: Failure) -> Claim:
         role="cause",
         culprits=culprits,
         subjects=() if culprits or failure.everybody else _subjects(failure.group.first),
-        sites=failure.sites,
+        sites=failure.raised_at,
         doubts=tuple(_doubts(failure)),
         reasons=(
             Reason(Because.FAILED, frozenset(culprits)),

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from unhang.analysis.rules import (
     abort_unfinished,
+    beside_dumps,
     by_stacks,
     came_back,
     ended_unlike,
@@ -113,6 +114,7 @@ RULES: Final = (
     starved.RULE,
     stale_meeting.RULE,
     # These only look at what others claim.
+    beside_dumps.RULE,
     may_come.RULE,
     left_call.RULE,
     left_over.RULE,

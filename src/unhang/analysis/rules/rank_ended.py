@@ -84,6 +84,7 @@ def ended(
     everybody = set(lives.expected) <= culprits | after | waiting
     blamed = tuple(sorted(culprits)) if about.blamed else ()
     line = next((each for each in lives.said.failures if _is_of(each, about, blamed)), None)
+    raised_at = line.raised_at if line is not None else ()
     claim = Claim(
         kind=RANK_ENDED,
         rests_on="exits",
@@ -92,7 +93,9 @@ def ended(
         victims=tuple(sorted(after - culprits)),
         subjects=tuple(_subjects(first)),
         sites=tuple(_sites(first, "culprit" if about.blamed else "peer", book))
-        or tuple(dataclasses.replace(each, ranks=blamed) for each in (line.sites if line else ())),
+        or tuple(
+            dataclasses.replace(each, ranks=blamed) for each in (line.raised_at if line else ())
+        ),
         doubts=tuple(_doubts(about, everybody=everybody)),
         reasons=(
             Reason(Because.KILLED_ALIKE if alike else Because.ENDED, frozenset(culprits)),
@@ -118,7 +121,7 @@ def _is_of(line: Failure, about: Ended, blamed: Sequence[int]) -> bool:
 
 def _raised(about: Ended, line: Failure) -> Ended:
     """The one end with the error that a line of no rank tells."""
-    (first,), site = about.first, next(iter(line.sites), None)
+    (first,), site = about.first, next(iter(line.raised_at), None)
     frames = (Frame(site.function, site.file, site.line),) if site else first.frames
     raised = replace(first, error=line.group.first.text, frames=frames, age_s=None)
     return replace(about, first=(raised,))

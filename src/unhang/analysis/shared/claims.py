@@ -120,12 +120,15 @@ class Observation(Struct, frozen=True, kw_only=True):
         source: Who saw it.
         ranks: Global ranks that it is about; empty for a host or a process without a rank.
         time_ns: When, wall clock; 0 where unknown.
+        sites, subjects: Where it saw ranks that a claim is about.
     """
 
     source: Source
     ranks: tuple[int, ...] = ()
     host: str = ""
     time_ns: int = 0
+    sites: tuple[Site, ...] = ()
+    subjects: tuple[Subject, ...] = ()
 
     @property
     def asked(self) -> tuple[Subject, ...]:
@@ -148,11 +151,29 @@ class Stance(Enum):
 class Bearing(Enum):
     """What can be seen from elsewhere, and what that is for a claim: the table of all weights.
 
-    The value is the stance, the weight, the doubt that it raises and why it is so. The weight is in
-    steps of confidence: down where it contradicts; the doubts that it outweighs where it supports.
-    Observations stand in the order of this table.
+    The value is the stance, the weight, the doubt that it raises, why it is so, and which doubts of
+    a rule it answers. The weight is in steps of confidence: down where it contradicts; the doubts
+    that it outweighs where it supports. Observations stand in the order of this table.
     """
 
+    STOPPED = (
+        Stance.BESIDE,
+        0,
+        None,
+        "a stopped process writes no dump: its state is known, and why it left none",
+        (Doubt.NOTHING_SEEN, Doubt.SEVERAL_SILENT, Doubt.LONE_DUMP),
+    )
+    ALL_AWAY = (
+        Stance.BESIDE,
+        0,
+        Doubt.MOST_AWAY,
+        "ranks in their own code have not gone on without the call",
+        (Doubt.FEW_CALLED,),
+    )
+    AT_STORE = Stance.BESIDE, 0, Doubt.AT_STORE, "who has to set the key may be wrong instead"
+    AT_LOCK = Stance.BESIDE, 0, Doubt.AT_LOCK, "who holds the lock may be wrong instead"
+    MOVES = Stance.BESIDE, 0, Doubt.MOVES, "what moves may still come"
+    WORKS_ON = Stance.BESIDE, 0, None, "a wrong call stays wrong while its rank works on"
     STANDS = Stance.BESIDE, 0, None, "where a rank stands is not which calls it has made"
     WAITS_TOO = (
         Stance.CONTRADICTS,
@@ -216,13 +237,22 @@ class Bearing(Enum):
     CHECK_AGREES = Stance.SUPPORTS, 1, None, "a check found the same rank without the job"
     ABOUT_CULPRIT = Stance.SUPPORTS, 0, None, "it is about the same rank, and not independent"
 
-    def __init__(self, stance: Stance, weight: int, doubt: Doubt | None, why: str) -> None:
+    def __init__(
+        self,
+        stance: Stance,
+        weight: int,
+        doubt: Doubt | None,
+        why: str,
+        answers: tuple[Doubt, ...] = (),
+    ) -> None:
         self.stance = stance
         self.weight = weight
         self.doubt = doubt
         self.why = why
+        self.answers = answers
 
 
+_MOVING: Final = (Bearing.MOVES, Bearing.WORKS_ON)
 _PLACE: Final = {bearing: place for place, bearing in enumerate(Bearing)}
 
 
@@ -328,16 +358,27 @@ class Claim(Struct, frozen=True, kw_only=True):
 
     @property
     def all_doubts(self) -> tuple[Doubt, ...]:
-        """What its rule is not sure of, and what other sources saw that makes it less sure."""
+        """What its rule is not sure of and nothing answers, and what others saw that adds to it."""
         raised = (w.bearing.doubt for w in self.weighed if w.bearing.doubt is not None)
-        return tuple(dict.fromkeys((*self.doubts, *raised)))
+        answered = {doubt for w in self.weighed for doubt in w.bearing.answers}
+        open_ = (doubt for doubt in self.doubts if doubt not in answered)
+        return tuple(dict.fromkeys((*open_, *raised)))
 
     def seen(self, observation: Observation, bearing: Bearing) -> Claim:
         """This claim with one more observation; when it is added makes no difference."""
         weighed = (*self.weighed, Weighed(observation, bearing))
-        role = "observation" if bearing is Bearing.ALL_CAME_BACK else self.role
-        ordered = tuple(sorted(weighed, key=lambda w: _PLACE[w.bearing]))
-        return replace(self, weighed=ordered, role=role)
+        # Dumps and stacks name functions differently: who stands on one line stands there once.
+        shown = {(site.ranks, site.file, site.line) for site in observation.sites}
+        own = [site for site in observation.sites if site.role == "culprit"]
+        rest = (each for each in self.sites if (each.ranks, each.file, each.line) not in shown)
+        return replace(
+            self,
+            weighed=tuple(sorted(weighed, key=lambda w: _PLACE[w.bearing])),
+            role="observation" if bearing is Bearing.ALL_CAME_BACK else self.role,
+            moving=observation.ranks if bearing in _MOVING else self.moving,
+            sites=(*own, *rest, *(each for each in observation.sites if each not in own)),
+            subjects=self.subjects or observation.subjects,
+        )
 
     def doubted(self, doubts: Iterable[Doubt]) -> Claim:
         """This claim with more doubts, each once."""

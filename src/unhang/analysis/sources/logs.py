@@ -97,7 +97,7 @@ class Failure(Message, frozen=True, kw_only=True):
         return not told and rule is not None and rule.blames == "writer"
 
     @property
-    def sites(self) -> tuple[Site, ...]:
+    def raised_at(self) -> tuple[Site, ...]:
         """Where it was raised: by the rank that printed it, whichever others it names."""
         fields = self.group.first.fields
         if "file" not in fields or not fields.get("line", "").isdigit():
