@@ -43,7 +43,6 @@ from unhang.analysis.rules import (
 )
 from unhang.analysis.rules.case_facts import CaseFacts
 from unhang.analysis.rules.explaining import without_empty
-from unhang.analysis.rules.last_traced_call import sites_heard
 from unhang.analysis.rules.rule import Observer, Rule, Unless, When
 from unhang.analysis.shared.claims import Claim
 from unhang.kinds import Trait
@@ -138,8 +137,7 @@ order makes no difference. What an observation then counts is one table, `claims
 def weighed(claims: Iterable[Claim], facts: CaseFacts, *, early: bool = False) -> list[Claim]:
     """The claims with what every observer sees next to them, those that look early or the rest."""
     observers = [each for each in OBSERVERS if each.early is early]
-    found = [_weighed(claim, facts, observers) for claim in claims]
-    return found if early else [_placed(claim, facts) for claim in found]
+    return [_weighed(claim, facts, observers) for claim in claims]
 
 
 def _weighed(claim: Claim, facts: CaseFacts, observers: Iterable[Observer]) -> Claim:
@@ -150,9 +148,3 @@ def _weighed(claim: Claim, facts: CaseFacts, observers: Iterable[Observer]) -> C
                 found = found.seen(observation, bearing)
                 found = replace(found, reasons=each.gives) if each.gives else found
     return found
-
-
-def _placed(claim: Claim, facts: CaseFacts) -> Claim:
-    """A cause with where its culprits were last heard of."""
-    sites = sites_heard(claim, facts.lives) if claim.is_cause else ()
-    return replace(claim, sites=(*sites, *claim.sites)) if sites else claim

@@ -84,7 +84,7 @@ def ended(
     everybody = set(lives.expected) <= culprits | after | waiting
     blamed = tuple(sorted(culprits)) if about.blamed else ()
     line = next((each for each in lives.said.failures if _is_of(each, about, blamed)), None)
-    raised_at = line.raised_at if line is not None else ()
+    place = line.raised_at if line is not None else ()
     claim = Claim(
         kind=RANK_ENDED,
         rests_on="exits",
@@ -93,9 +93,7 @@ def ended(
         victims=tuple(sorted(after - culprits)),
         subjects=tuple(_subjects(first)),
         sites=tuple(_sites(first, "culprit" if about.blamed else "peer", book))
-        or tuple(
-            dataclasses.replace(each, ranks=blamed) for each in (line.raised_at if line else ())
-        ),
+        or tuple(dataclasses.replace(site, ranks=blamed) for site in place),
         doubts=tuple(_doubts(about, everybody=everybody)),
         reasons=(
             Reason(Because.KILLED_ALIKE if alike else Because.ENDED, frozenset(culprits)),
