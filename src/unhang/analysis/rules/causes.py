@@ -24,6 +24,7 @@ from unhang.analysis.lives.life import Lives
 from unhang.analysis.matching.collectives import Disagreement
 from unhang.analysis.matching.roots import Root
 from unhang.analysis.matching.wait_graph import Edge
+from unhang.analysis.rules.by_stacks import other_meeting
 from unhang.analysis.rules.call_mismatch import explain_disagreement
 from unhang.analysis.rules.device_behind import has_stopped_device
 from unhang.analysis.rules.inside_enqueue import explain_inside_enqueue
@@ -31,7 +32,6 @@ from unhang.analysis.rules.left_order import explain_left_order
 from unhang.analysis.rules.membership_mismatch import Membership, explain_membership, memberships
 from unhang.analysis.rules.never_joined import explain_never_joined
 from unhang.analysis.rules.not_progressing import NotMoving, explain_joined
-from unhang.analysis.rules.other_meeting import other_meeting
 from unhang.analysis.rules.p2p_mismatch import (
     PairMismatch,
     explain_pair_mismatch,

@@ -222,14 +222,14 @@ def _waiting(claim: Claim, main: str) -> str:
 @adding_for(Failure)
 def _adding_failure(failure: Failure, words: Words, claim: Claim, weighed: Weighed) -> Words:  # noqa: ARG001
     line = quoted(failure.group.first)
-    if weighed.stance is Stance.SUPPORTS:
+    if weighed.bearing.stance is Stance.SUPPORTS:
         return replace(
             words,
             evidence=(*words.evidence, f"{_WHOSE[bool(failure.culprits)]}: {line}"),
             actions=merged(words.actions, failure.kind.actions),
         )
     said = f"the logs show another first failure: {line}"
-    if weighed.stance is Stance.CONTRADICTS:
+    if weighed.bearing.stance is Stance.CONTRADICTS:
         return replace(words, evidence=(*words.evidence, f"Sources disagree: {said}"))
     return replace(words, alternatives=(*(words.alternatives or ()), said))
 

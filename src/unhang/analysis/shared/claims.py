@@ -175,35 +175,15 @@ class Bearing(Enum):
     MOVES = Stance.BESIDE, 0, Doubt.MOVES, "what moves may still come"
     WORKS_ON = Stance.BESIDE, 0, None, "a wrong call stays wrong while its rank works on"
     STANDS = Stance.BESIDE, 0, None, "where a rank stands is not which calls it has made"
-    WAITS_TOO = (
-        Stance.CONTRADICTS,
-        2,
-        None,
-        ("no culprit of an absence waits in a collective: dumps or stacks are of another moment"),
-    )
+    WAITS_TOO = Stance.CONTRADICTS, 2, None, "it waits there: one of the two is of another moment"
     LED_BEFORE = Stance.BESIDE, 0, Doubt.LEADS, "a server that has no request looks the same"
     SAYS_IDLE = Stance.BESIDE, 0, Doubt.SERVES, "the program itself says that it has no work"
     SERVES = Stance.BESIDE, 0, Doubt.SERVES, "a server without requests stands still"
     WAITS_OUTSIDE = Stance.BESIDE, 0, None, "what it waits for is no rank: it is not blamed"
     LEFT_OVER = Stance.BESIDE, 0, None, "it may be the reason, and names no rank"
-    AWAY_INSIDE = (
-        Stance.CONTRADICTS,
-        1,
-        None,
-        ("the call was made, by the dump, and its host does something else: both can be true"),
-    )
-    CAME_BACK = (
-        Stance.CONTRADICTS,
-        2,
-        None,
-        ("a rank that ended with status 0 has left the call: the dump is of before"),
-    )
-    ALL_CAME_BACK = (
-        Stance.CONTRADICTS,
-        2,
-        None,
-        ("all ranks have ended with status 0: it held no rank for good, and is no cause"),
-    )
+    AWAY_INSIDE = Stance.CONTRADICTS, 1, None, "its host does something else: both can be true"
+    CAME_BACK = Stance.CONTRADICTS, 2, None, "it has left the call: the dump is of before"
+    ALL_CAME_BACK = Stance.CONTRADICTS, 2, None, "it held no rank for good, and is no cause"
     FITS_MESSAGE = Stance.SUPPORTS, 1, None, "dumps and a message of the library say the same"
     MADE_OF_MESSAGE = Stance.SUPPORTS, 0, None, "the claim rests on it, so it is no second source"
     GOES_ALONG = Stance.BESIDE, 0, Doubt.MORE_DATA, "torch's Join answers calls without work"
@@ -211,18 +191,8 @@ class Bearing(Enum):
     COUNTERS_DENY = Stance.CONTRADICTS, 1, None, "counters lag behind, so that one step is enough"
     TELLS_THE_END = Stance.SUPPORTS, 2, None, "a log that names the exception of its rank is sure"
     MAY_TELL_THE_END = Stance.SUPPORTS, 0, None, "the line is of no known rank, or itself unsure"
-    OTHER_FAILURE = (
-        Stance.CONTRADICTS,
-        1,
-        None,
-        ("another rank failed first, which may be why this one is waited for"),
-    )
-    FAILURE_BESIDE = (
-        Stance.BESIDE,
-        0,
-        None,
-        ("a wrong call is wrong whatever else failed, and a line of no rank contradicts none"),
-    )
+    OTHER_FAILURE = Stance.CONTRADICTS, 1, None, "another rank failed first: that may be why"
+    FAILURE_BESIDE = Stance.BESIDE, 0, None, "a wrong call is wrong whatever else failed"
     ALL_FINISHED = Stance.CONTRADICTS, 1, None, "the failure kept no rank waiting in recorded calls"
     TRACED = Stance.BESIDE, 0, None, "a trace tells where, not why"
     RAS_AGREES = Stance.SUPPORTS, 1, None, "NCCL counts launches apart from torch"
@@ -261,16 +231,6 @@ class Weighed(Struct, frozen=True):
 
     observation: Observation
     bearing: Bearing
-
-    @property
-    def stance(self) -> Stance:
-        """What it is for the claim."""
-        return self.bearing.stance
-
-    @property
-    def weight(self) -> int:
-        """Steps of confidence."""
-        return self.bearing.weight
 
 
 Seeing: TypeAlias = tuple[Observation, Bearing]
@@ -388,9 +348,9 @@ class Claim(Struct, frozen=True, kw_only=True):
         """Weights of its observations of one stance, one (the heaviest) a source."""
         heaviest: dict[Source, int] = {}
         for each in self.weighed:
-            if each.stance is stance:
+            if each.bearing.stance is stance:
                 source = each.observation.source
-                heaviest[source] = max(heaviest.get(source, 0), each.weight)
+                heaviest[source] = max(heaviest.get(source, 0), each.bearing.weight)
         return list(heaviest.values())
 
 
