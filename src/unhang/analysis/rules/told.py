@@ -138,10 +138,6 @@ def _covers(
 # ------------------------------------------------------------------ next to the verdict
 
 
-def _beside(facts: CaseFacts) -> Iterator[Claim]:
-    return (_shown(each, facts.lives.nodes) for each in facts.lives.told[:_MOST_TOLD])
-
-
 def _shown(told: Told, nodes: Nodes) -> Claim:
     """About hosts and processes, and about no rank's guilt.
 
@@ -158,7 +154,7 @@ def _shown(told: Told, nodes: Nodes) -> Claim:
 
 
 RULE: Final = Rule(
-    tells=_beside,
+    tells=lambda facts: (_shown(t, facts.lives.nodes) for t in facts.lives.told[:_MOST_TOLD]),
     when=When.REPORTS,
     observers=(
         Observer(sees=_about_culprits),

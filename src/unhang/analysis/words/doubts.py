@@ -34,11 +34,7 @@ def supports_of(claim: Claim) -> tuple[str, ...]:
 
     A support of no weight adds evidence and makes nothing surer: it is left out.
     """
-    found = [
-        each
-        for each in claim.weighed
-        if each.bearing.stance is Stance.SUPPORTS and each.bearing.weight
-    ]
+    found = [w for w in claim.weighed if w.bearing.stance is Stance.SUPPORTS and w.bearing.weight]
     heaviest = sorted(found, key=lambda each: -each.bearing.weight)
     return tuple(dict.fromkeys(_same(each.observation) for each in heaviest))
 
@@ -46,9 +42,7 @@ def supports_of(claim: Claim) -> tuple[str, ...]:
 def _same(seen: Observation) -> str:
     whose = f" ({rank_phrase(seen.ranks)})" if seen.ranks else ""
     if isinstance(seen, Told):
-        return (
-            f"{_SAYS[seen.source]} the same: {seen.finding.code} {printable(seen.finding.slug, 60)}"
-        )
+        return f"another report supports it: {seen.finding.code} {printable(seen.finding.slug, 60)}"
     return f"{_SAYS[seen.source]} the same{whose}"
 
 
