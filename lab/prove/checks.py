@@ -12,6 +12,7 @@ from itertools import product
 
 from lab.prove.endstates import EndState, Entry
 from unhang.analysis.judgement import settle
+from unhang.analysis.lives.life import lives_of
 from unhang.analysis.rules.causes import claims_of
 from unhang.analysis.rules.never_joined import NeverJoined
 from unhang.analysis.rules.not_progressing import NotMoving
@@ -50,7 +51,7 @@ class Verdict:
 def judge_case(case: Case) -> Verdict:
     """Match and judge, without words."""
     situation, _ = situation_of(case)
-    claims, _ = settle(claims_of(situation))
+    claims, _ = settle(claims_of(situation, lives_of(case)))
     return Verdict(tuple(claim for claim in claims if claim.is_cause))
 
 

@@ -146,7 +146,9 @@ def _bad_hosts(cause: Claim, lives: Lives) -> tuple[str, ...]:
     checks = [
         each.observation
         for each in cause.weighed
-        if each.stance is Stance.SUPPORTS and each.weight and cause.kind.has(Trait.FROM_BAD_NODE)
+        if each.bearing.stance is Stance.SUPPORTS
+        and each.bearing.weight
+        and cause.kind.has(Trait.FROM_BAD_NODE)
     ]
     if not any(isinstance(each, OfCulprits) and _is_of_node(each) for each in checks):
         return ()

@@ -32,21 +32,19 @@ from unhang.analysis.matching.unseen_ends import with_unseen_ends
 from unhang.analysis.matching.wait_graph import collective_edges, make_graph
 from unhang.analysis.rank_table import rank_table
 from unhang.analysis.rules.before_groups import before_groups
-from unhang.analysis.rules.beside_dumps import with_looks, with_outside
 from unhang.analysis.rules.case_facts import CaseFacts
 from unhang.analysis.rules.causes import claims_of
-from unhang.analysis.rules.first_failure import failures, with_last_line
+from unhang.analysis.rules.first_failure import failures
 from unhang.analysis.rules.groups_apart import groups_apart
 from unhang.analysis.rules.last_traced_call import stacks_heard
 from unhang.analysis.rules.late_rank import late_claims
 from unhang.analysis.rules.order import asked, weighed
 from unhang.analysis.rules.rank_ended import ended, notes_on_kills
-from unhang.analysis.rules.roots_apart import with_roots
 from unhang.analysis.rules.rule import When
 from unhang.analysis.rules.said_beside import besides
 from unhang.analysis.rules.silent_rank import notes_on_nodes
 from unhang.analysis.rules.sizes_apart import ended_for_calls, sizes_apart
-from unhang.analysis.rules.told import notes_on, with_told
+from unhang.analysis.rules.told import notes_on
 from unhang.analysis.shared.claims import Claim
 from unhang.analysis.shared.sites import StackBook
 from unhang.analysis.shared.situation import Situation
@@ -84,17 +82,15 @@ def diagnose(case: Case, *, slow: bool = False) -> Report:
     claims, facts, backdrop = found
     lives, says = facts.lives, facts.ras
     said, told = lives.said, failures(lives.said)
-    claims = [with_last_line(claim, told) for claim in claims]
     claims = asked(with_first(claims, told), facts, When.LOGS)
     claims = asked([*claims, *besides(said, claims)], facts, When.OTHERS)
     claims = weighed(linked(claims), facts)
     status, summary = status_of(claims), ""
     if not with_dumps and not lives.sampled and not says:
         status, summary = _nothing_found(case, lives, claims)
-    joined, left_out = with_told(claims, lives)
-    claims = most_telling_first(joined)
+    claims = most_telling_first(asked(claims, facts, When.REPORTS))
     beside = (
-        *notes_on(lives.reports, left_out),
+        *notes_on(lives.reports),
         *notes_on_kills(case.samples),
         *notes_on_nodes(case.nodes),
     )
@@ -172,7 +168,7 @@ def _quiet_logs(case: Case, lives: Lives) -> tuple[Status, str]:
 
 def _of_dumps(case: Case, lives: Lives, *, slow: bool) -> tuple[list[Claim], CaseFacts, Backdrop]:
     """What dumps show, and what stacks and ends of processes add to it."""
-    situation, found, notes = _claimed(case)
+    situation, found, notes = _claimed(case, lives)
     # Made because a rank was slow, while calls went on finishing: what is in flight is not stuck.
     moving = bool(case.dumps) and all(dump.reason == "slow" for dump in case.dumps)
     lives = replace(lives, in_calls=situation.in_calls)
@@ -188,8 +184,6 @@ def _of_dumps(case: Case, lives: Lives, *, slow: bool) -> tuple[list[Claim], Cas
         blind=blind_in(case, lives),
     )
     claims, cut = settle([] if moving else found)
-    claims = [with_looks(claim, lives, situation.book) for claim in claims]
-    claims = [with_outside(claim, lives, situation.book) for claim in claims]
     claims = _beside_calls(claims, facts)
     unseen = situation.silent.any() or situation.cut.any()
     untimed: tuple[int, ...] = ()
@@ -220,7 +214,7 @@ def _beside_calls(claims: list[Claim], facts: CaseFacts) -> list[Claim]:
     claims = [*early, *(c for c in claims if c.kind not in {each.kind for each in early})]
     claims = asked(claims, facts, When.STACKS)
     ends = facts.ends
-    claims = weighed([with_roots(claim, lives, book) for claim in claims], facts, early=True)
+    claims = weighed(claims, facts, early=True)
     found = (
         *groups_apart(lives, book, facts.case),
         *sizes_apart(ends, lives, book, facts.situation),
@@ -229,12 +223,12 @@ def _beside_calls(claims: list[Claim], facts: CaseFacts) -> list[Claim]:
     return linked(told_instead([*found, *claims]), *ended_for_calls(ends, lives))
 
 
-def _claimed(case: Case) -> tuple[Situation, list[Claim], tuple[Note, ...]]:
+def _claimed(case: Case, lives: Lives) -> tuple[Situation, list[Claim], tuple[Note, ...]]:
     """The claims of a case, with all calls of the ranks that the rules ask about."""
     whole: set[int] = set()
     while True:
         situation, notes = situation_of(case)
-        claims = claims_of(situation)
+        claims = claims_of(situation, lives)
         new = situation.asked - whole
         if not new or case.more is None or len(whole) > _MOST_WHOLE:
             break

@@ -31,8 +31,6 @@ ANALYSIS = Path("src/unhang/analysis")
 RULES = ("divergence", "findings", "lives", "matching", "sources", "state")
 SEE_OTHERS = {
     "besides": "what follows from the lead names it",
-    "with_last_line": "reads its own claims",
-    "with_told": "supports claims with what other commands found",
 }
 """Functions of rules that are given claims, and why. May only shrink."""
 

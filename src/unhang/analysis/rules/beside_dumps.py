@@ -1,49 +1,31 @@
-"""Where the ranks of claims from dumps stand now, and whether stacks agree.
-
-A dump tells that a call was made, a stack that its host has been doing something of its own since:
-sleeping, reading, writing, or not running at all. Both cannot be the whole truth while peers wait
-there. So of a call in which all are by their dumps, the few who stand elsewhere are named, with low
-confidence: what their devices or helper threads do was not seen.
-"""
+"""Where the ranks of claims from dumps stand now, and whether stacks agree."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from msgspec.structs import replace
 
 from unhang.analysis.lives.life import Lives
-from unhang.analysis.lives.whereabouts import MOST, Shape, Sides, ranks_in, sites_of, subjects_of
-from unhang.analysis.rules.by_stacks import claim_of
+from unhang.analysis.lives.whereabouts import MOST, ranks_in, sites_of, subjects_of
+from unhang.analysis.rules.case_facts import CaseFacts
 from unhang.analysis.rules.never_joined import NEVER_JOINED
-from unhang.analysis.rules.not_progressing import NotMoving
-from unhang.analysis.rules.skipped_call import SKIPPED_CALL
-from unhang.analysis.rules.telling import MOVES, Words, adding_for, begun, merged, waits
+from unhang.analysis.rules.rule import Observer, Rule
+from unhang.analysis.rules.telling import MOVES, Words, adding_for, begun, merged
 from unhang.analysis.rules.telling_looks import actions, doing, sentences
-from unhang.analysis.shared.claims import Bearing, Claim, Doubt, Observation, Stance, Weighed
-from unhang.analysis.shared.sites import StackBook
+from unhang.analysis.shared.claims import Bearing, Claim, Doubt, Observation, Seeing, Weighed
 from unhang.analysis.sources.stacks import RankLook
 from unhang.kinds import Trait
-from unhang.model import Frame
 from unhang.stacks.ownership import under
 from unhang.wording import printable, rank_phrase
 
-_UNRECORDED: Final = "ray/train/"
-"""Where ranks wait for all others in no call of torch's."""
-
 _SHARED_LOCK: Final = "multiprocessing/synchronize.py"
 
-_OF_ITS_OWN: Final = frozenset(
-    {"sleep", "file-system", "checkpoint", "data-loader", "network", "process", "prompt", "logging"}
-)
 _AT_STORE = "The rank that has to set that key may be wrong, not the rank that waits for it."
 _AT_LOCK = (
     "Processes share the lock that it waits for: a rank that waits for it may hold that lock."
-)
-_MADE_AHEAD = (
-    "It may have enqueued the call and gone on: its device is then in the call with the others."
 )
 
 
@@ -51,73 +33,57 @@ class Seen(Observation, frozen=True, kw_only=True):
     """Where the culprits of a claim stand.
 
     Attributes:
-        stopped: That they are stopped is why they left nothing.
         keys: Where they wait for a key of a store, what ranks set last: the key, and which ranks.
-        locked: Those that wait for a lock of `multiprocessing`.
     """
 
     looks: tuple[RankLook, ...]
-    stopped: bool = False
     keys: tuple[tuple[str, tuple[int, ...]], ...] = ()
-    locked: tuple[int, ...] = ()
 
 
-class Outside(Observation, frozen=True, kw_only=True):
-    """Where ranks stand that are in a call by their dumps, and who is seen to wait in it."""
-
-    looks: tuple[RankLook, ...]
-    waiting: tuple[int, ...]
-
-
-def with_looks(claim: Claim, lives: Lives, book: StackBook) -> Claim:
-    """A cause from dumps with where its ranks stand now, and whether stacks agree.
+def _seen(claim: Claim, facts: CaseFacts) -> Iterator[Seeing]:
+    """Where its ranks stand now, and what that says of a claim from dumps.
 
     A culprit that is seen waiting in a collective contradicts the dumps, unless those say that it
     waits too. Ranks that work while others wait for them may not be stuck; a
     wrong call stays wrong while its rank works on, so only absence is doubted.
     """
-    if not claim.is_cause:
-        return claim
-    claim = _victims_placed(claim, lives, book)
-    own = [look for look in lives.looks_at(claim.culprits) if look.frames or not look.unseen]
-    if not own:
-        return claim
-    if (other := _other_meeting(claim, lives)) is not None:
-        return claim_of(other, book)
-    moving = ranks_in(look for look in own if look.moves)
-    placed = sites_of(own, "culprit", book)
-    # Dumps and stacks name functions differently: who stands on one line stands there once.
-    shown = {(site.ranks, site.file, site.line) for site in placed}
-    rest = [site for site in claim.sites if (site.ranks, site.file, site.line) not in shown]
-    stopped = claim.kind.has(Trait.LAST_RESORT) and _all_stopped(claim, own)
-    doubts = () if stopped else claim.doubts
-    if moving and claim.kind.has(Trait.MAY_COME):
-        doubts = (*doubts, Doubt.MOVES)
-    if claim.kind is NEVER_JOINED and _all_away(claim, own):
-        doubts = tuple(Doubt.MOST_AWAY if d is Doubt.FEW_CALLED else d for d in doubts)
-    if any(look.sample.awaits for look in own):
-        doubts = (*doubts, Doubt.AT_STORE)
-    locked = ranks_in(look for look in own if _wants_shared_lock(look))
-    if locked:
-        doubts = (*doubts, Doubt.AT_LOCK)
-    joined = replace(
-        claim,
-        doubts=doubts,
-        moving=moving,
-        sites=(*placed, *rest),
-        subjects=claim.subjects or subjects_of(own),
-    )
+    if claim.rests_on != "dumps":
+        return
+    lives, book = facts.lives, facts.book
+    known = any(each.observation.source == "stacks" for each in claim.weighed)  # to its own rule
+    looks = [] if known else lives.looks_at(claim.culprits)
+    own = [look for look in looks if look.frames or not look.unseen]
+    waiting = _unplaced(claim, lives)
+    if not (own or waiting):
+        return
+    victims = sites_of(waiting, "victim", book)
+    awaits = any(look.sample.awaits for look in own)
     seen = Seen(
         source="stacks",
         ranks=ranks_in(own),
+        sites=(*sites_of(own, "culprit", book), *victims),
+        subjects=subjects_of(own),
         looks=tuple(own),
-        stopped=stopped,
-        keys=_keys(lives) if any(look.sample.awaits for look in own) else (),
-        locked=locked,
+        keys=_keys(lives) if awaits else (),
     )
-    if claim.kind is NEVER_JOINED and all(look.waits for look in own):
-        return joined.seen(seen, Bearing.WAITS_TOO)
-    return joined.seen(seen, Bearing.STANDS)
+    contradicts = own and claim.kind is NEVER_JOINED and all(look.waits for look in own)
+    yield seen, Bearing.WAITS_TOO if contradicts else Bearing.STANDS
+    if not own:
+        return
+    if claim.kind.has(Trait.LAST_RESORT) and _all_stopped(claim, own):
+        yield seen, Bearing.STOPPED
+    if moving := ranks_in(look for look in own if look.moves):
+        may_come = claim.kind.has(Trait.MAY_COME)
+        yield replace(seen, ranks=moving), Bearing.MOVES if may_come else Bearing.WORKS_ON
+    if claim.kind is NEVER_JOINED and _all_away(claim, own) and Doubt.FEW_CALLED in claim.doubts:
+        yield seen, Bearing.ALL_AWAY
+    if awaits:
+        yield seen, Bearing.AT_STORE
+    if locked := ranks_in(look for look in own if _wants_shared_lock(look)):
+        yield replace(seen, ranks=locked), Bearing.AT_LOCK
+
+
+RULE: Final = Rule(observers=(Observer(sees=_seen, early=True),))
 
 
 def _wants_shared_lock(look: RankLook) -> bool:
@@ -135,35 +101,11 @@ def _keys(lives: Lives) -> tuple[tuple[str, tuple[int, ...]], ...]:
     return tuple((key, ranks_in(same)) for key, same in [*by_key.items()][:MOST])
 
 
-def _other_meeting(claim: Claim, lives: Lives) -> Sides | None:
-    """Most wait at a meeting that dumps do not hold, and few in a call of torch's.
-
-    Such meetings are those of Ray Train, and the making of groups. Each side waits for the other;
-    as with unlike calls, most are right. To the dumps the few are ahead, by a call that the others
-    never made, or made too many. Where the others work, they may only be late for that call.
-    """
-    ahead = {NEVER_JOINED: claim.victims, SKIPPED_CALL: claim.culprits}.get(claim.kind, ())
-    few = tuple(look for look in lives.looks_at(ahead) if look.waits or look.may_wait)
-    own = tuple(lives.looks_at(sorted({*claim.culprits, *claim.victims} - {*ahead})))
-    meet = all(look.meaning.kind == "init" or _is_unrecorded(look.meaning.frame) for look in own)
-    if not few or len(few) < len(ahead):
-        return None
-    if claim.kind is SKIPPED_CALL and own and all(look.moves for look in own):
-        return Sides(Shape.ABSENT, own, few, own, (), 0)  # they may yet come
-    return Sides(Shape.ABSENT, few, own, few, (), 0) if meet and len(own) > len(few) else None
-
-
-def _is_unrecorded(frame: Frame | None) -> bool:
-    return frame is not None and under(frame.file, _UNRECORDED)
-
-
-def _victims_placed(claim: Claim, lives: Lives, book: StackBook) -> Claim:
-    """Show where victims wait, where their dumps came without the stacks of calls."""
+def _unplaced(claim: Claim, lives: Lives) -> list[RankLook]:
+    """The victims that wait, where their dumps came without the stacks of calls."""
     shown = {rank for site in claim.sites if site.role == "victim" for rank in site.ranks}
-    bare = [look for look in lives.looks_at(claim.victims) if look.rank not in shown]
-    bare = [look for look in bare if look.waits or look.may_wait]
-    sites = sites_of(bare, "victim", book)
-    return replace(claim, sites=(*claim.sites, *sites)) if bare else claim
+    bare = lives.looks_at(rank for rank in claim.victims if rank not in shown)
+    return [look for look in bare if look.waits or look.may_wait]
 
 
 def _all_away(claim: Claim, looks: Sequence[RankLook]) -> bool:
@@ -178,84 +120,41 @@ def _all_stopped(claim: Claim, looks: Sequence[RankLook]) -> bool:
     return stopped and ranks_in(looks) == claim.culprits
 
 
-def with_outside(claim: Claim, lives: Lives, book: StackBook) -> Claim:
-    """A call that does not move, with those of its ranks named who are seen elsewhere.
-
-    They are fewer than those who are seen to wait: where most sleep, that is how they wait. Where a
-    log shows a failure, no other reason is needed.
-    """
-    about = claim.about
-    if not isinstance(about, NotMoving) or claim.culprits or lives.said.failures:
-        return claim
-    looks = lives.looks_at(about.inside)
-    away = [look for look in looks if _stands_elsewhere(look)]
-    waiting = [look for look in looks if (look.waits or look.may_wait) and not look.held]
-    if not away or len(away) >= len(waiting):
-        return claim
-    return _named(claim, away, waiting, book)
-
-
-def _stands_elsewhere(look: RankLook) -> bool:
-    if look.gone or look.unseen or look.moves:
-        return False
-    return look.held or look.meaning.kind in _OF_ITS_OWN
-
-
-def _named(
-    claim: Claim, away: Sequence[RankLook], waiting: Sequence[RankLook], book: StackBook
-) -> Claim:
-    culprits, placed = ranks_in(away), sites_of(away, "culprit", book)
-    seen = Outside(source="stacks", ranks=culprits, looks=tuple(away), waiting=ranks_in(waiting))
-    named = replace(
-        claim,
-        culprits=culprits,
-        victims=tuple(rank for rank in claim.victims if rank not in culprits),
-        sites=(*placed, *(site for site in claim.sites if not set(site.ranks) <= set(culprits))),
-        subjects=claim.subjects or subjects_of(away),
-    )
-    return named.seen(seen, Bearing.AWAY_INSIDE)
-
-
 @adding_for(Seen)
 def _adding_seen(seen: Seen, words: Words, claim: Claim, weighed: Weighed) -> Words:
+    match weighed.bearing:
+        case Bearing.STOPPED:
+            return Words(_is_stopped(seen, claim), words.evidence, (), ())
+        case Bearing.AT_STORE if seen.keys:
+            keys = "; ".join(
+                f"{rank_phrase(who)}: {printable(key, 60)!r}" for key, who in seen.keys
+            )
+            said = f"The last key that each rank set: {keys}."
+            return _or(replace(words, evidence=(said, *words.evidence)), _AT_STORE)
+        case Bearing.AT_LOCK:
+            return _or(words, _AT_LOCK)
+        case Bearing.MOVES:
+            verb = "moves" if len(seen.ranks) == 1 else "move"
+            busy = f"; {rank_phrase(seen.ranks)} {verb}: busy, slow or late rather than stuck."
+            return _or(replace(words, summary=words.summary.removesuffix(".") + busy), MOVES)
+        case Bearing.STANDS | Bearing.WAITS_TOO:
+            return _standing(seen, words, contradicts=weighed.bearing is Bearing.WAITS_TOO)
+    return words
+
+
+def _or(words: Words, said: str) -> Words:
+    return replace(words, alternatives=(*(words.alternatives or ()), said))
+
+
+def _standing(seen: Seen, words: Words, *, contradicts: bool) -> Words:
     said = tuple(f"Stacks: {sentence}" for sentence in sentences(seen.looks))
-    if seen.keys:
-        keys = "; ".join(f"{rank_phrase(who)}: {printable(key, 60)!r}" for key, who in seen.keys)
-        said = (*said, f"The last key that each rank set: {keys}.")
-        words = replace(words, alternatives=(*(words.alternatives or ()), _AT_STORE))
-    if seen.locked:
-        words = replace(words, alternatives=(*(words.alternatives or ()), _AT_LOCK))
-    if weighed.stance is Stance.CONTRADICTS:
+    if contradicts:
         against = "Sources disagree: the dumps do not show the call, the stack is inside one."
         return replace(words, evidence=(*said, against, *words.evidence))
-    if seen.stopped:
-        words = Words(_is_stopped(seen, claim), words.evidence, (), ())
-    elif claim.moving and claim.kind.has(Trait.MAY_COME):
-        verb = "moves" if len(claim.moving) == 1 else "move"
-        busy = f"; {rank_phrase(claim.moving)} {verb}: busy, slow or late rather than stuck."
-        alternatives = (*(words.alternatives or ()), MOVES)
-        summary = words.summary.removesuffix(".") + busy
-        words = replace(words, summary=summary, alternatives=alternatives)
-    return replace(
-        words,
-        evidence=(*said, *words.evidence),
-        actions=merged(actions(seen.looks), words.actions),
-    )
+    todo = merged(actions(seen.looks), words.actions) if seen.looks else words.actions
+    return replace(words, evidence=(*said, *words.evidence), actions=todo)
 
 
 def _is_stopped(seen: Seen, claim: Claim) -> str:
     label = claim.call or "a call"
     return f"{begun(doing(seen.looks))}, and no other rank is missing from {label}."
-
-
-@adding_for(Outside)
-def _adding_outside(seen: Outside, words: Words, claim: Claim, weighed: Weighed) -> Words:  # noqa: ARG001
-    label, waiting = claim.call or "that call", rank_phrase(seen.waiting)
-    against = f"Sources disagree: the dumps show all members in {label}, the stacks only {waiting}."
-    return Words(
-        f"{begun(doing(seen.looks))}, while {waits(seen.waiting)} in {label}, which makes no "
-        "progress.",
-        (*(f"Stacks: {sentence}" for sentence in sentences(seen.looks)), against, *words.evidence),
-        (_MADE_AHEAD, *(words.alternatives or ())),
-        merged(actions(seen.looks), words.actions),
-    )

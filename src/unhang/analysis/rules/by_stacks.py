@@ -11,6 +11,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from unhang.analysis.lives.life import Lives
 from unhang.analysis.lives.whereabouts import (
     AMID,
     MOST,
@@ -28,7 +29,9 @@ from unhang.analysis.rules.idle import IDLE
 from unhang.analysis.rules.never_joined import NEVER_JOINED
 from unhang.analysis.rules.not_progressing import JOINED_NOT_PROGRESSING
 from unhang.analysis.rules.rank_ended import RANK_ENDED
+from unhang.analysis.rules.roots_apart import roots_apart
 from unhang.analysis.rules.rule import Rule, Unless, When
+from unhang.analysis.rules.skipped_call import SKIPPED_CALL
 from unhang.analysis.rules.telling import MOVES, Words, begun, subject, words_for
 from unhang.analysis.rules.telling_looks import (
     actions,
@@ -41,7 +44,9 @@ from unhang.analysis.shared.claims import Claim, Doubt
 from unhang.analysis.shared.sites import StackBook
 from unhang.analysis.sources.stacks import RankLook, at_site, looks_of_others
 from unhang.kinds import INSUFFICIENT_EVIDENCE, Kind, Trait
+from unhang.model import Frame
 from unhang.report import CallSide
+from unhang.stacks.ownership import under
 from unhang.wording import all_ranks, count_of, rank_phrase
 
 HOST_PROGRAM_STUCK: Final = Kind(
@@ -73,6 +78,8 @@ _KIND_OF: Final[dict[Shape, Kind]] = {
 _NAMING: Final = (
     Shape.ABSENT, Shape.HELD_INSIDE, Shape.HELD, Shape.LEFT, Shape.LAST, Shape.ODD,
 )  # fmt: skip
+_UNRECORDED: Final = "ray/train/"
+"""Where ranks wait for all others in no call of torch's."""
 _PLACES = 4
 _AGAIN = "Look again later: unhang stacks --samples 2 --interval 30."
 _RECORD = (
@@ -113,7 +120,8 @@ def _claims(facts: CaseFacts) -> Iterator[Claim]:
         recorded = claim.kind is JOINED_NOT_PROGRESSING and not claim.culprits
         unmade = sides.shape is Shape.ALL_WAIT and all(e.meaning.kind == "init" for e in sides.who)
         if facts.situation is None or (claim.is_cause and (unmade or not recorded)):
-            yield claim
+            stuck = claim.kind is JOINED_NOT_PROGRESSING
+            yield roots_apart(claim, lives, facts.book) if stuck else claim
 
 
 RULE: Final = Rule(
@@ -154,7 +162,6 @@ def _waited_for(claim: Claim, sides: Sides, book: StackBook) -> Claim:
     op = common([look.inside for look in who] if inside else [look.meaning.op for look in waiting])
     making = all(look.meaning.kind == "init" for look in waiting)
     own = [] if making or not op else [CallSide(ranks=claim.culprits, role="culprit", op=op)]
-    own = _in_the_call(who, "culprit") if inside else own
     return replace(
         claim,
         victims=ranks_in(waiting),
@@ -199,6 +206,31 @@ def _doubts(sides: Sides) -> tuple[Doubt, ...]:
     stuck = stuck and not any(look.moves for look in away)
     clear = all(look.waits for look in waiting)
     return (Doubt.STACKS_ONLY if stuck and clear and sides.complete else Doubt.LOOKS_UNCLEAR,)
+
+
+def other_meeting(symptom: Claim, lives: Lives, book: StackBook) -> Claim:
+    """That the few have not come to a meeting, where stacks show it; else what dumps show.
+
+    Most wait at a meeting that dumps do not hold, and few in a call of torch's.
+
+    Such meetings are those of Ray Train, and the making of groups. Each side waits for the other;
+    as with unlike calls, most are right. To the dumps the few are ahead, by a call that the others
+    never made, or made too many. Where the others work, they may only be late for that call.
+    """
+    ahead = {NEVER_JOINED: symptom.victims, SKIPPED_CALL: symptom.culprits}.get(symptom.kind, ())
+    few = tuple(look for look in lives.looks_at(ahead) if look.waits or look.may_wait)
+    own = tuple(lives.looks_at(sorted({*symptom.culprits, *symptom.victims} - {*ahead})))
+    meet = all(look.meaning.kind == "init" or _is_unrecorded(look.meaning.frame) for look in own)
+    if not few or len(few) < len(ahead):
+        return symptom
+    if symptom.kind is SKIPPED_CALL and own and all(look.moves for look in own):
+        return claim_of(Sides(Shape.ABSENT, own, few, own, (), 0), book)  # they may yet come
+    apart = meet and len(own) > len(few)
+    return claim_of(Sides(Shape.ABSENT, few, own, few, (), 0), book) if apart else symptom
+
+
+def _is_unrecorded(frame: Frame | None) -> bool:
+    return frame is not None and under(frame.file, _UNRECORDED)
 
 
 @words_for(Sides)

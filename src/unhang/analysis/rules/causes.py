@@ -20,16 +20,18 @@ from unhang.analysis.divergence.in_group import Divergence, divergence_of, made_
 from unhang.analysis.divergence.programs import RankPrograms
 from unhang.analysis.divergence.rhythm import Break, break_of, break_without, turn_break_of
 from unhang.analysis.findings.flight import in_flight
+from unhang.analysis.lives.life import Lives
 from unhang.analysis.matching.collectives import Disagreement
 from unhang.analysis.matching.roots import Root
 from unhang.analysis.matching.wait_graph import Edge
+from unhang.analysis.rules.by_stacks import other_meeting
 from unhang.analysis.rules.call_mismatch import explain_disagreement
 from unhang.analysis.rules.device_behind import has_stopped_device
 from unhang.analysis.rules.inside_enqueue import explain_inside_enqueue
 from unhang.analysis.rules.left_order import explain_left_order
 from unhang.analysis.rules.membership_mismatch import Membership, explain_membership, memberships
 from unhang.analysis.rules.never_joined import explain_never_joined
-from unhang.analysis.rules.not_progressing import explain_joined
+from unhang.analysis.rules.not_progressing import NotMoving, explain_joined
 from unhang.analysis.rules.p2p_mismatch import (
     PairMismatch,
     explain_pair_mismatch,
@@ -38,6 +40,7 @@ from unhang.analysis.rules.p2p_mismatch import (
     wrong_peers,
 )
 from unhang.analysis.rules.p2p_unmatched import explain_unpaired
+from unhang.analysis.rules.roots_apart import roots_apart
 from unhang.analysis.rules.silent_rank import explain_silent
 from unhang.analysis.rules.skipped_call import explain_divergence
 from unhang.analysis.rules.wait_cycle import Circle, explain_cycle
@@ -51,7 +54,7 @@ _MAX_COMPARED = 16
 """Ranks of one root whose calls are aligned with their peers'."""
 
 
-def claims_of(situation: Situation) -> list[Claim]:
+def claims_of(situation: Situation, lives: Lives) -> list[Claim]:
     """Explain everything that keeps a rank waiting, in no particular order."""
     programs = RankPrograms(situation)
     versions = _stuck_versions(situation)
@@ -72,15 +75,26 @@ def claims_of(situation: Situation) -> list[Claim]:
     ]
     found = [
         *(explain_membership(situation, version) for version in versions),
-        *(_of_disagreement(situation, programs, disagreement) for disagreement in splits),
+        *(_of_disagreement(situation, programs, each, lives) for each in splits),
         *(explain_wrong_peer(situation, each) for each in wrong),
         *(explain_pair_mismatch(situation, mismatch) for mismatch in unlike),
         *(_of_cycle(situation, programs, root) for root in roots if root.kind == "cycle"),
-        *(c for root in _absent(situation, roots) for c in _of_absent(situation, programs, root)),
+        *(
+            other_meeting(claim, lives, situation.book)
+            for root in _absent(situation, roots)
+            for claim in _of_absent(situation, programs, root)
+        ),
     ]
     if found:  # what is known to be wrong may block a rank that lost its newest calls, too
         joined = [root for root in joined if not _may_be_queued(situation, root)]
-    return [*found, *explain_joined(situation, joined)]
+    return [*found, *_of_joined(situation, joined, lives)]
+
+
+def _of_joined(situation: Situation, roots: Sequence[Root], lives: Lives) -> Iterator[Claim]:
+    """Calls that do not move, or the different roots that ranks named in one."""
+    for claim in explain_joined(situation, roots, lives):
+        about = claim.about if isinstance(claim.about, NotMoving) else None
+        yield roots_apart(claim, lives, situation.book, about) if about else claim
 
 
 def _told(unlike: Iterable[PairMismatch], roots: Iterable[Root]) -> list[PairMismatch]:
@@ -128,7 +142,9 @@ def _stopped(situation: Situation, roots: Iterable[Root]) -> Iterator[Root]:
             yield Root("call", inside, (call,))
 
 
-def _of_disagreement(situation: Situation, programs: RankPrograms, found: Disagreement) -> Claim:
+def _of_disagreement(
+    situation: Situation, programs: RankPrograms, found: Disagreement, lives: Lives
+) -> Claim:
     """A call that does not fit, or the earlier one that made it so."""
     odd = found.odd_ranks or [rank for side in found.sides[1:] for rank in side.ranks]
     symptom = explain_disagreement(situation, found)
@@ -137,7 +153,10 @@ def _of_disagreement(situation: Situation, programs: RankPrograms, found: Disagr
     if divergence is None or not divergence.shift:
         divergence = divergence_from_role(programs, suspects[:_MAX_COMPARED])
     if divergence is None or not divergence.shift:
-        return symptom if found.majority else _of_tie(situation, programs, found, symptom)
+        if not found.majority:
+            symptom = _of_tie(situation, programs, found, symptom)
+        unknown = found.roots is not None and not symptom.culprits
+        return roots_apart(symptom, lives, situation.book) if unknown else symptom
     node = situation.graph.n_ranks + found.waiting_call
     return explain_divergence(situation, divergence, found.waiting_call, symptom, [node])
 

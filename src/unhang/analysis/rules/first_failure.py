@@ -7,8 +7,7 @@ waiting like the others is never made the cause: both are reported, and neither 
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
@@ -16,7 +15,7 @@ from msgspec.structs import replace
 
 from unhang.analysis.findings.nothing_stuck import AllFinished
 from unhang.analysis.rules.case_facts import CaseFacts
-from unhang.analysis.rules.rank_ended import RANK_ENDED, Ended
+from unhang.analysis.rules.rank_ended import RANK_ENDED
 from unhang.analysis.rules.rule import Observer, Rule
 from unhang.analysis.rules.said_beside import SHOWN, quoted, told_rule, who_of
 from unhang.analysis.rules.telling import Words, adding_for, all_words_of, merged, waits, words_for
@@ -30,12 +29,11 @@ from unhang.analysis.shared.claims import (
     Seeing,
     Stance,
     Weighed,
-    confidence_of,
 )
 from unhang.analysis.sources.logs import Failure, Said
 from unhang.kinds import Trait
-from unhang.model import Frame, LogEvent
-from unhang.report import Site, Subject
+from unhang.model import LogEvent
+from unhang.report import Subject
 from unhang.wording import printable, rank_phrase
 
 if TYPE_CHECKING:
@@ -59,16 +57,6 @@ def failures(said: Said) -> list[Claim]:
     return [_claim(each) for each in (*said.failures[:1], *later)]
 
 
-def with_last_line(claim: Claim, told: Iterable[Claim]) -> Claim:
-    """The end of a rank with the failure that its log tells of it, if any."""
-    if not claim.is_cause or claim.kind is not RANK_ENDED:
-        return claim
-    for each in told:
-        if isinstance(each.about, Failure) and _is_the_end(each.about, claim):
-            return _confirmed(claim, each.about, each)
-    return claim
-
-
 def _all_finished(claim: Claim, facts: CaseFacts) -> Iterator[Seeing]:
     """That by the dumps no rank waits, for a failure that explains nothing."""
     calls = facts.nothing_stuck
@@ -80,26 +68,6 @@ def _all_finished(claim: Claim, facts: CaseFacts) -> Iterator[Seeing]:
 RULE: Final = Rule(observers=(Observer(sees=_all_finished, apart="dumps"),))
 
 
-def _of_anybody(failure: Failure) -> bool:
-    """Whether its line does not show its rank: it may be a rank that left nothing."""
-    from unhang.logs.rules import rule_of
-
-    rule = rule_of(failure.group.first.code)
-    told = failure.culprits or failure.everybody or failure.group.first.rank >= 0
-    return not told and rule is not None and rule.blames == "writer"
-
-
-def _is_the_end(failure: Failure, claim: Claim) -> bool:
-    """Whether it says no more than that a process ended, which is claimed already."""
-    if claim.kind is not RANK_ENDED or not failure.kind.has(Trait.ENDING) or failure.thread:
-        return False
-    if _of_anybody(failure) and isinstance(claim.about, Ended):
-        # Launchers of people's own do not say whose line it is: it is of the one that ended so.
-        (first, *others), followed = claim.about.first, claim.about.followed
-        return first.status == 1 and not (others or followed or first.error)
-    return bool(failure.culprits) and set(failure.culprits) <= set(claim.culprits)
-
-
 def _claim(failure: Failure) -> Claim:
     culprits = failure.culprits
     return Claim(
@@ -109,17 +77,17 @@ def _claim(failure: Failure) -> Claim:
         role="cause",
         culprits=culprits,
         subjects=() if culprits or failure.everybody else _subjects(failure.group.first),
-        sites=_own_site(failure),
+        sites=failure.raised_at,
         doubts=tuple(_doubts(failure)),
         reasons=(
             Reason(Because.FAILED, frozenset(culprits)),
-            *((Reason(Because.FAILED_SOMEWHERE),) if _of_anybody(failure) else ()),
+            *((Reason(Because.FAILED_SOMEWHERE),) if failure.of_unknown else ()),
         ),
     )
 
 
 def _doubts(failure: Failure) -> Iterator[Doubt]:
-    if not failure.ordered or failure.rivals:
+    if not failure.is_first:
         yield Doubt.UNORDERED
     elif not failure.culprits:
         yield Doubt.BLAMES_NOBODY
@@ -134,31 +102,6 @@ def _subjects(event: LogEvent) -> tuple[Subject, ...]:
     if pid:
         return (Subject("process", f"pid {pid}", host=event.host or None, pid=int(pid)),)
     return (Subject("host", event.host, host=event.host),) if event.host else ()
-
-
-def _own_site(failure: Failure) -> tuple[Site, ...]:
-    """Where it was raised: by the rank that printed it, whichever others it names."""
-    fields = failure.group.first.fields
-    if "file" not in fields or not fields.get("line", "").isdigit():
-        return ()
-    line, function = int(fields["line"]), fields["function"]
-    if failure.names_others:
-        return (Site(failure.group.ranks, "victim", fields["file"], line, function),)
-    return (Site(failure.culprits, "culprit", fields["file"], line, function),)
-
-
-def _confirmed(claim: Claim, failure: Failure, told: Claim) -> Claim:
-    """The end of a rank that its log tells as well."""
-    unsure = confidence_of(told) == "low" or not failure.culprits
-    own = (dataclasses.replace(site, ranks=claim.culprits) for site in told.sites)
-    placed = replace(claim, sites=claim.sites or tuple(own))
-    if not failure.culprits and isinstance(claim.about, Ended):
-        (first,) = claim.about.first
-        site = next(iter(told.sites), None)
-        frames = (Frame(site.function, site.file, site.line),) if site else first.frames
-        raised = replace(first, error=failure.group.first.text, frames=frames, age_s=None)
-        placed = replace(placed, about=replace(claim.about, first=(raised,)))
-    return placed.seen(failure, Bearing.MAY_TELL_THE_END if unsure else Bearing.TELLS_THE_END)
 
 
 def _unreached(group: FailureGroup) -> str:
@@ -279,14 +222,14 @@ def _waiting(claim: Claim, main: str) -> str:
 @adding_for(Failure)
 def _adding_failure(failure: Failure, words: Words, claim: Claim, weighed: Weighed) -> Words:  # noqa: ARG001
     line = quoted(failure.group.first)
-    if weighed.stance is Stance.SUPPORTS:
+    if weighed.bearing.stance is Stance.SUPPORTS:
         return replace(
             words,
             evidence=(*words.evidence, f"{_WHOSE[bool(failure.culprits)]}: {line}"),
             actions=merged(words.actions, failure.kind.actions),
         )
     said = f"the logs show another first failure: {line}"
-    if weighed.stance is Stance.CONTRADICTS:
+    if weighed.bearing.stance is Stance.CONTRADICTS:
         return replace(words, evidence=(*words.evidence, f"Sources disagree: {said}"))
     return replace(words, alternatives=(*(words.alternatives or ()), said))
 

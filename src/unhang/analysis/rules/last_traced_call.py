@@ -38,8 +38,15 @@ def _silent(facts: CaseFacts) -> Iterator[Claim]:
 
 
 def _of_culprits_too(claim: Claim, facts: CaseFacts) -> Iterator[Seeing]:
-    """What the culprits of a claim did last, by their traces; the last comes first."""
-    yield from ((heard, Bearing.TRACED) for heard in reversed(_of_culprits(claim, facts.lives)))
+    """What the culprits of a claim did last, by their traces; the last comes first.
+
+    With the place, where nothing else tells it.
+    """
+    known = {rank for site in claim.sites if site.role == "culprit" for rank in site.ranks}
+    for heard in reversed(_of_culprits(claim, facts.lives)):
+        placed = heard.call.open_calls and heard.call.rank not in known
+        sites = (_site(heard, "culprit"),) if placed else ()
+        yield replace(heard, sites=sites), Bearing.TRACED
 
 
 RULE: Final = Rule(
@@ -48,16 +55,6 @@ RULE: Final = Rule(
     tells=_silent,
     observers=(Observer(sees=_of_culprits_too, but=(STARVED,)),),
 )
-
-
-def sites_heard(claim: Claim, lives: Lives) -> tuple[Site, ...]:
-    """Where culprits were last heard of, about which nothing else tells the place."""
-    known = {rank for site in claim.sites if site.role == "culprit" for rank in site.ranks}
-    return tuple(
-        _site(heard, "culprit")
-        for heard in _of_culprits(claim, lives)
-        if heard.call.open_calls and heard.call.rank not in known
-    )
 
 
 def _of_culprits(claim: Claim, lives: Lives) -> list[LastHeard]:

@@ -8,12 +8,15 @@ from typing import Final
 import numpy as np
 from msgspec import Struct
 
+from unhang.analysis.lives.life import Lives
+from unhang.analysis.lives.whereabouts import sites_of, subjects_of
 from unhang.analysis.matching.no_trace import exchanged_unseen
 from unhang.analysis.matching.roots import Root
+from unhang.analysis.rules.away_inside import away_inside
 from unhang.analysis.rules.device_behind import explain_device
 from unhang.analysis.rules.telling import Words, begun, subject, words_for
 from unhang.analysis.rules.timeouts_differ import explain_timeouts
-from unhang.analysis.shared.claims import Claim, Doubt
+from unhang.analysis.shared.claims import Bearing, Claim, Doubt
 from unhang.analysis.shared.situation import Situation
 from unhang.analysis.state.columns import Ints
 from unhang.analysis.state.ops import is_root, rule_of
@@ -96,22 +99,22 @@ class NotMoving(Struct, frozen=True):
     root: int | None = None
 
 
-def explain_joined(situation: Situation, roots: Sequence[Root]) -> list[Claim]:
+def explain_joined(situation: Situation, roots: Sequence[Root], lives: Lives) -> list[Claim]:
     """Explain calls in which all members are and agree.
 
     A stopped device is a claim of its own; the rest is reported together, the call with most ranks
-    in it first.
+    in it first. Where dumps name no rank of it, stacks may.
     """
     of_devices = [explain_device(situation, root) for root in roots]
     stuck = [root for root, claim in zip(roots, of_devices, strict=True) if claim is None]
     found = [claim for claim in of_devices if claim is not None]
     if stuck:
         calls = [c for root in stuck for c in root.waiting_calls][:_MOST_SHOWN]
-        found += [_not_moving(situation, stuck), *explain_timeouts(situation, calls)]
+        found += [_not_moving(situation, stuck, lives), *explain_timeouts(situation, calls)]
     return found
 
 
-def _not_moving(situation: Situation, roots: Sequence[Root]) -> Claim:
+def _not_moving(situation: Situation, roots: Sequence[Root], lives: Lives) -> Claim:
     def weight(root: Root) -> tuple[int, int]:
         return len(root.ranks), -root.waiting_calls[0]
 
@@ -125,22 +128,30 @@ def _not_moving(situation: Situation, roots: Sequence[Root]) -> Claim:
     untimed = not (situation.evidence.case.calls.created_ns[rows] > 0).any()
     group = situation.evidence.group_of(int(situation.heads.channel[call]))
     unseen = exchanged_unseen(situation.evidence, inside.tolist(), group)
-    return Claim(
+    away = None if culprits else away_inside(about.inside, lives)
+    looks, named = (away.looks, away.ranks) if away is not None else ((), culprits)
+    sites = situation.book.sites_of_rows(rows, "culprit" if culprits else "victim")
+    claim = Claim(
         kind=PARTLY_FINISHED if about.out else JOINED_NOT_PROGRESSING,
         about=about,
-        culprits=culprits,
-        victims=tuple(rank for rank in reached if rank not in culprits),
+        culprits=named,
+        victims=tuple(rank for rank in reached if rank not in named),
+        subjects=subjects_of(looks),
         group=situation.group_ref(call),
         seq=situation.seq(call),
         op=situation.op(call),
         calls=situation.sides_by_row(rows, "culprit" if culprits else "victim"),
-        sites=situation.book.sites_of_rows(rows, "culprit" if culprits else "victim"),
+        sites=(
+            *sites_of(looks, "culprit", situation.book),
+            *(site for site in sites if culprits or not set(site.ranks) <= set(named)),
+        ),
         doubts=(
             Doubt.NOBODY_ABSENT,
             *((Doubt.AGE_UNKNOWN,) if untimed else ()),
             *((Doubt.LEAVES_NO_TRACE,) if unseen else ()),
         ),
     )
+    return claim.seen(away, Bearing.AWAY_INSIDE) if away is not None else claim
 
 
 def _standstill(situation: Situation, calls: Sequence[int]) -> NotMoving:

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from unhang.analysis.rules import (
     abort_unfinished,
+    beside_dumps,
     by_stacks,
     came_back,
     ended_unlike,
@@ -34,6 +35,7 @@ from unhang.analysis.rules import (
     sizes_apart,
     stale_meeting,
     starved,
+    told,
     unexplained,
     unranked,
     waits_outside,
@@ -41,7 +43,6 @@ from unhang.analysis.rules import (
 )
 from unhang.analysis.rules.case_facts import CaseFacts
 from unhang.analysis.rules.explaining import without_empty
-from unhang.analysis.rules.last_traced_call import sites_heard
 from unhang.analysis.rules.rule import Observer, Rule, Unless, When
 from unhang.analysis.shared.claims import Claim
 from unhang.kinds import Trait
@@ -49,19 +50,27 @@ from unhang.kinds import Trait
 
 def asked(claims: Sequence[Claim], facts: CaseFacts, when: When) -> list[Claim]:
     """The claims, with what each rule of a step finds that is still needed."""
-    told = list(claims)
+    known = list(claims)
     for rule in RULES:
-        if rule.when is when and not _is_needless(rule, told, facts):
-            told = _joined(rule, list(rule.tells(facts)), told)
-    return told
+        if rule.when is when and not _is_needless(rule, known, facts):
+            known = _joined(
+                rule, [c for c in rule.tells(facts) if not _is_weighed(c, known)], known
+            )
+    return known
 
 
-def _joined(rule: Rule, found: list[Claim], told: list[Claim]) -> list[Claim]:
+def _is_weighed(claim: Claim, known: Iterable[Claim]) -> bool:
+    """Whether it is about no more than what another claim was weighed with."""
+    seen = claim.observed
+    return seen is not None and any(each.knows(seen) for each in known)
+
+
+def _joined(rule: Rule, found: list[Claim], known: list[Claim]) -> list[Claim]:
     """What a weak rule finds comes before the rest; of what is always reported, causes do."""
     if rule.unless is Unless.NEVER:
         first = [claim for claim in found if claim.is_cause]
-        return [*first, *told, *(claim for claim in found if not claim.is_cause)]
-    return [*found, *(without_empty(told) if found and rule.over_empty else told)]
+        return [*first, *known, *(claim for claim in found if not claim.is_cause)]
+    return [*found, *(without_empty(known) if found and rule.over_empty else known)]
 
 
 def _is_needless(rule: Rule, claims: Sequence[Claim], facts: CaseFacts) -> bool:
@@ -104,6 +113,7 @@ RULES: Final = (
     starved.RULE,
     stale_meeting.RULE,
     # These only look at what others claim.
+    beside_dumps.RULE,
     may_come.RULE,
     left_call.RULE,
     left_over.RULE,
@@ -112,6 +122,7 @@ RULES: Final = (
     sizes_apart.RULE,
     idle_by_design.RULE,
     waits_outside.RULE,
+    told.RULE,
 )  # fmt: skip
 """In the order in which those of a step are asked."""
 
@@ -126,8 +137,7 @@ order makes no difference. What an observation then counts is one table, `claims
 def weighed(claims: Iterable[Claim], facts: CaseFacts, *, early: bool = False) -> list[Claim]:
     """The claims with what every observer sees next to them, those that look early or the rest."""
     observers = [each for each in OBSERVERS if each.early is early]
-    found = [_weighed(claim, facts, observers) for claim in claims]
-    return found if early else [_placed(claim, facts) for claim in found]
+    return [_weighed(claim, facts, observers) for claim in claims]
 
 
 def _weighed(claim: Claim, facts: CaseFacts, observers: Iterable[Observer]) -> Claim:
@@ -138,9 +148,3 @@ def _weighed(claim: Claim, facts: CaseFacts, observers: Iterable[Observer]) -> C
                 found = found.seen(observation, bearing)
                 found = replace(found, reasons=each.gives) if each.gives else found
     return found
-
-
-def _placed(claim: Claim, facts: CaseFacts) -> Claim:
-    """A cause with where its culprits were last heard of."""
-    sites = sites_heard(claim, facts.lives) if claim.is_cause else ()
-    return replace(claim, sites=(*sites, *claim.sites)) if sites else claim

@@ -14,15 +14,17 @@ from pathlib import PurePath
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from unhang.analysis.lives.ended import Ends
 from unhang.analysis.lives.life import Lives
 from unhang.analysis.rules.telling import MORE_MEMORY, Words, subject, words_for
-from unhang.analysis.shared.claims import Because, Claim, Doubt, Reason
+from unhang.analysis.shared.claims import Bearing, Because, Claim, Doubt, Reason
 from unhang.analysis.shared.sites import StackBook
 from unhang.analysis.sources.exits import CRASHES, SIGNAL_BASE, End, Manner
+from unhang.analysis.sources.logs import Failure
 from unhang.kinds import Kind, Trait
-from unhang.model import MemoryKill, Note, ProcessSample
+from unhang.model import Frame, MemoryKill, Note, ProcessSample
 from unhang.report import Site, Subject
 from unhang.stacks.ownership import shown_frame
 from unhang.wording import count_of, printable, rank_phrase
@@ -80,20 +82,47 @@ def ended(
     alike = not about.blamed and first[0].manner in (Manner.KILLED, Manner.UNCLEAR)
     waiting = {rank for each in culprits | after for rank in missed.get(each, ())}
     everybody = set(lives.expected) <= culprits | after | waiting
-    yield Claim(
+    blamed = tuple(sorted(culprits)) if about.blamed else ()
+    line = next((each for each in lives.said.failures if _is_of(each, about, blamed)), None)
+    place = line.raised_at if line is not None else ()
+    claim = Claim(
         kind=RANK_ENDED,
         rests_on="exits",
-        about=about,
-        culprits=tuple(sorted(culprits)) if about.blamed else (),
+        about=about if line is None or line.culprits else _raised(about, line),
+        culprits=blamed,
         victims=tuple(sorted(after - culprits)),
         subjects=tuple(_subjects(first)),
-        sites=tuple(_sites(first, "culprit" if about.blamed else "peer", book)),
+        sites=tuple(_sites(first, "culprit" if about.blamed else "peer", book))
+        or tuple(dataclasses.replace(site, ranks=blamed) for site in place),
         doubts=tuple(_doubts(about, everybody=everybody)),
         reasons=(
             Reason(Because.KILLED_ALIKE if alike else Because.ENDED, frozenset(culprits)),
             Reason(Because.GONE, frozenset(culprits | after)),
         ),
     )
+    if line is not None:
+        sure = line.is_first and line.culprits
+        claim = claim.seen(line, Bearing.TELLS_THE_END if sure else Bearing.MAY_TELL_THE_END)
+    yield claim
+
+
+def _is_of(line: Failure, about: Ended, blamed: Sequence[int]) -> bool:
+    """Whether it is the line of what ended, and says no more than that."""
+    if not line.kind.has(Trait.ENDING) or line.thread:
+        return False
+    if line.of_unknown:
+        # Launchers of people's own do not say whose line it is: it is of the one that ended so.
+        (first, *others), followed = about.first, about.followed
+        return first.status == 1 and not (others or followed or first.error)
+    return bool(line.culprits) and set(line.culprits) <= set(blamed)
+
+
+def _raised(about: Ended, line: Failure) -> Ended:
+    """The one end with the error that a line of no rank tells."""
+    (first,), site = about.first, next(iter(line.raised_at), None)
+    frames = (Frame(site.function, site.file, site.line),) if site else first.frames
+    raised = replace(first, error=line.group.first.text, frames=frames, age_s=None)
+    return replace(about, first=(raised,))
 
 
 def _have_most_left(first: Sequence[End], lives: Lives) -> bool:

@@ -278,7 +278,7 @@ def _verdict_of_ras_level(about: RasLevel, claim: Claim) -> Words:  # noqa: ARG0
 
 @adding_for(RasSays)
 def _adding_ras_says(says: RasSays, words: Words, claim: Claim, weighed: Weighed) -> Words:
-    if weighed.stance is Stance.CONTRADICTS:
+    if weighed.bearing.stance is Stance.CONTRADICTS:
         ahead = rank_phrase(sorted(set(claim.culprits) & set(says.waiting)))
         told = f"NCCL RAS: {ahead} launched more calls than others, which are behind."
     elif set(claim.culprits) & set(says.unheard):

@@ -11,12 +11,8 @@ from msgspec.structs import replace
 
 from unhang.analysis.lives.life import Lives
 from unhang.analysis.lives.whereabouts import sites_of, subjects_of
-from unhang.analysis.rules.call_mismatch import OP_MISMATCH, MembersDisagree
-from unhang.analysis.rules.not_progressing import (
-    JOINED_NOT_PROGRESSING,
-    PARTLY_FINISHED,
-    NotMoving,
-)
+from unhang.analysis.rules.call_mismatch import OP_MISMATCH
+from unhang.analysis.rules.not_progressing import NotMoving
 from unhang.analysis.rules.telling import Words, subject, words_for
 from unhang.analysis.shared.claims import Claim, Doubt
 from unhang.analysis.shared.sites import StackBook
@@ -35,14 +31,22 @@ class RootsApart(Struct, frozen=True):
     sides: tuple[tuple[int, tuple[int, ...]], ...]
 
 
-def with_roots(claim: Claim, lives: Lives, book: StackBook) -> Claim:
-    """A call that does not move, as one in which ranks have named different roots, if they have.
+def roots_apart(
+    symptom: Claim, lives: Lives, book: StackBook, seen: NotMoving | None = None
+) -> Claim:
+    """That ranks named different roots in a call; else what is known of it without the roots.
 
     A rank that came out of it has a voice, too: how many agree decides who is wrong.
+
+    Args:
+        symptom: That it does not move, or that its members disagree about the root.
+        lives: For the last calls of ranks.
+        book: Takes the stacks that are referred to.
+        seen: Who is in it by dumps, where they show that.
     """
-    voices = _roots_of(claim, lives) if claim.is_cause and _is_open(claim) else {}
+    voices = _roots_of(symptom, lives, seen)
     if len(set(voices.values())) < _SIDES:
-        return claim
+        return symptom
     sides: defaultdict[int, list[int]] = defaultdict(list)
     for rank, root in voices.items():
         sides[root].append(rank)
@@ -50,11 +54,12 @@ def with_roots(claim: Claim, lives: Lives, book: StackBook) -> Claim:
     clear = len(ordered[0][1]) * 2 > len(voices)
     odd = [rank for _, side in ordered[1:] for rank in side] if clear else []
     return replace(
-        claim,
+        symptom,
         kind=OP_MISMATCH,
-        about=RootsApart(claim.op or "", tuple((n, tuple(sorted(side))) for n, side in ordered)),
+        rests_on="stacks",
+        about=RootsApart(symptom.op or "", tuple((n, tuple(sorted(side))) for n, side in ordered)),
         culprits=tuple(sorted(odd)),
-        victims=tuple(sorted({*claim.victims, *claim.culprits} - set(odd))),
+        victims=tuple(sorted({*symptom.victims, *symptom.culprits} - set(odd))),
         subjects=subjects_of(lives.looks_at(odd)),
         calls=(),
         sites=(
@@ -63,14 +68,6 @@ def with_roots(claim: Claim, lives: Lives, book: StackBook) -> Claim:
         ),
         doubts=() if clear else (Doubt.NO_MAJORITY,),
     )
-
-
-def _is_open(claim: Claim) -> bool:
-    """Whether heartbeats may tell who is wrong: it does not move, or dumps blame no side of it."""
-    about = claim.about
-    if isinstance(about, MembersDisagree):
-        return about.roots is not None and not claim.culprits
-    return claim.kind in (JOINED_NOT_PROGRESSING, PARTLY_FINISHED)
 
 
 def _made_at(looks: Iterable[RankLook], book: StackBook) -> Iterator[Site]:
@@ -86,9 +83,8 @@ def _made_at(looks: Iterable[RankLook], book: StackBook) -> Iterator[Site]:
     yield from sites_of(still, "culprit", book)
 
 
-def _roots_of(claim: Claim, lives: Lives) -> dict[int, int]:
+def _roots_of(claim: Claim, lives: Lives, seen: NotMoving | None) -> dict[int, int]:
     """The root of the call that does not move, by each rank about which it is known."""
-    seen = claim.about if isinstance(claim.about, NotMoving) else None  # by dumps
     inside = [
         look
         for look in lives.looks_at(seen.inside if seen else (*claim.culprits, *claim.victims))

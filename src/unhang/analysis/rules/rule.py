@@ -29,6 +29,7 @@ class When(Enum):
     CALLS = auto()
     LOGS = auto()
     OTHERS = auto()
+    REPORTS = auto()
 
 
 class Unless(Enum):

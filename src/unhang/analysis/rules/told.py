@@ -13,12 +13,12 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
 from typing import Final
 
-from msgspec import Struct
 from msgspec.structs import replace
 
-from unhang.analysis.lives.life import Lives
+from unhang.analysis.rules.case_facts import CaseFacts
+from unhang.analysis.rules.rule import ANY, Observer, Rule, When
 from unhang.analysis.rules.telling import Words, adding_for, merged, words_for
-from unhang.analysis.shared.claims import Bearing, Claim, Doubt, Weighed
+from unhang.analysis.shared.claims import Bearing, Claim, Doubt, Observation, Seeing, Weighed
 from unhang.analysis.sources.nodes import Nodes, hosts_named
 from unhang.analysis.sources.reports import Reported, Told
 from unhang.kinds import Trait
@@ -37,41 +37,15 @@ class OfCulprits(Told, frozen=True, kw_only=True):
 
     on: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
+    def is_same(self, other: Observation) -> bool:
+        """Whether the other one is of the same finding."""
+        return isinstance(other, Told) and other.finding is self.finding
+
 
 class OnTheWay(Told, frozen=True, kw_only=True):
     """Nothing passes between the ranks of a call, on `hosts`, but over what it is about."""
 
     hosts: tuple[str, ...] = ()
-
-
-class ToldBeside(Struct, frozen=True):
-    """It is reported with the verdict."""
-
-    told: Told
-
-
-def with_told(claims: Sequence[Claim], lives: Lives) -> tuple[list[Claim], int]:
-    """Join claims with what other commands found.
-
-    Args:
-        claims: From all that the job left behind.
-        lives: What the sources reported, and which rank is where.
-
-    Returns:
-        The claims, their roles and culprits as given; and how much of it is left out.
-    """
-    nodes, told = lives.nodes, lives.told
-    open_ = not any(claim.is_cause and claim.culprits for claim in claims)
-    found = [_explained(c, told, lives) if open_ else c for c in claims]
-    used: set[int] = set()
-    for place, claim in enumerate(found):
-        if claim.is_cause and claim.culprits:
-            about = [each for each in told if _is_about(each, claim, nodes)]
-            found[place] = _supported(claim, about, nodes)
-            used |= {id(each) for each in about}
-    rest = [each for each in told if id(each) not in used]
-    beside = [_beside(each, nodes) for each in rest[:_MOST_TOLD]]
-    return [*found, *beside], len(rest) - len(beside)
 
 
 # ------------------------------------------------------------------ of a culprit
@@ -84,12 +58,13 @@ def _is_about(told: Told, claim: Claim, nodes: Nodes) -> bool:
     return bool(about & set(claim.culprits)) and not everybody
 
 
-def _supported(claim: Claim, told: Sequence[Told], nodes: Nodes) -> Claim:
+def _about_culprits(claim: Claim, facts: CaseFacts) -> Iterator[Seeing]:
+    nodes = facts.lives.nodes
+    told = [each for each in facts.lives.told if _is_about(each, claim, nodes)]
     confirmed = any(_confirms(each, claim, nodes) for each in told)
     for each in told[:_MOST_WEIGHED]:
         bearing = Bearing.CHECK_AGREES if confirmed else Bearing.ABOUT_CULPRIT
-        claim = claim.seen(_of_culprits(each, claim, nodes), bearing)
-    return claim
+        yield _of_culprits(each, claim, nodes), bearing
 
 
 def _of_culprits(told: Told, claim: Claim, nodes: Nodes) -> OfCulprits:
@@ -125,19 +100,19 @@ def _confirms(told: Told, claim: Claim, nodes: Nodes) -> bool:
 # ------------------------------------------------------------------ of the way between ranks
 
 
-def _explained(claim: Claim, told: Sequence[Told], lives: Lives) -> Claim:
-    """A claim that names no rank, with checks that failed on the only way between its ranks."""
-    if not claim.kind.has(Trait.OPEN) or claim.culprits:
-        return claim
+def _on_the_way(claim: Claim, facts: CaseFacts) -> Iterator[Seeing]:
+    """Checks that failed on the only way between the ranks of a claim that names none."""
+    if claim.culprits:
+        return
+    lives = facts.lives
     inside = {rank for side in claim.calls for rank in side.ranks} or lives.in_calls
     hosts = lives.nodes.hosts_of(inside)
-    possible = [t for t in told if _is_on_the_way(t, inside, hosts, lives.nodes)][:_MOST_WEIGHED]
-    for each in reversed(possible):  # each comes before what is there already
+    on_it = [t for t in lives.told if _is_on_the_way(t, inside, hosts, lives.nodes)]
+    for each in reversed(on_it[:_MOST_WEIGHED]):  # each comes before what is there already
         way = OnTheWay(
             source="reports", finding=each.finding, by=each.by, hosts=tuple(sorted(hosts))
         )
-        claim = claim.seen(way, Bearing.ON_THE_WAY)
-    return claim
+        yield way, Bearing.ON_THE_WAY
 
 
 def _is_on_the_way(
@@ -163,7 +138,7 @@ def _covers(
 # ------------------------------------------------------------------ next to the verdict
 
 
-def _beside(told: Told, nodes: Nodes) -> Claim:
+def _shown(told: Told, nodes: Nodes) -> Claim:
     """About hosts and processes, and about no rank's guilt.
 
     Rank numbers of the other command stay only where its host shows that they are this job's.
@@ -171,23 +146,29 @@ def _beside(told: Told, nodes: Nodes) -> Claim:
     return Claim(
         kind=told.kind,
         rests_on="reports",
-        about=ToldBeside(told),
+        about=told,
         role="observation",
         subjects=tuple(dataclasses.replace(s, rank=nodes.names(s)) for s in told.finding.subjects),
         doubts=_DOUBTS[told.finding.confidence],
     )
 
 
+RULE: Final = Rule(
+    tells=lambda facts: (_shown(t, facts.lives.nodes) for t in facts.lives.told[:_MOST_TOLD]),
+    when=When.REPORTS,
+    observers=(
+        Observer(sees=_about_culprits),
+        Observer(sees=_on_the_way, roles=ANY, traits=Trait.OPEN),
+    ),
+)
+
+
 # ------------------------------------------------------------------ words
 
 
-def notes_on(reports: Sequence[Reported], left_out: int) -> Iterator[Note]:
-    """What is not told of other commands' reports.
-
-    Args:
-        reports: All of them.
-        left_out: How many of the findings that their verdicts rest on are left out.
-    """
+def notes_on(reports: Sequence[Reported]) -> Iterator[Note]:
+    """What is not told of other commands' reports."""
+    left_out = sum(len(each.chosen) for each in reports) - _MOST_TOLD
     for each in reports:
         source, saved = printable(each.saved.source), each.saved
         if not each.chosen:
@@ -196,7 +177,7 @@ def notes_on(reports: Sequence[Reported], left_out: int) -> Iterator[Note]:
             are = "is" if left == 1 else "are"
             text = f"{count_of(left, 'finding')} on which its verdict does not rest {are} left out"
             yield Note("info", source, text)
-    if left_out:
+    if left_out > 0:
         are = "is" if left_out == 1 else "are"
         text = f"{count_of(left_out, 'further finding')} of other commands {are} left out"
         yield Note("info", "reports", text)
@@ -245,12 +226,12 @@ def _adding_on_the_way(told: OnTheWay, words: Words, claim: Claim, weighed: Weig
     return replace(words, alternatives=(said, *(words.alternatives or ())))
 
 
-@words_for(ToldBeside)
-def _verdict_of_told_beside(about: ToldBeside, claim: Claim) -> Words:  # noqa: ARG001 - as all words
-    found = about.told.finding
-    source = printable(about.told.by.saved.source)
+@words_for(Told)
+def _verdict_of_told(about: Told, claim: Claim) -> Words:  # noqa: ARG001 - as all words
+    found = about.finding
+    source = printable(about.by.saved.source)
     return Words(
-        _sentence(about.told),
+        _sentence(about),
         (*found.evidence[:_MOST_SENTENCES], f"From {source}."),
         found.alternatives,
         found.actions,

@@ -120,12 +120,15 @@ class Observation(Struct, frozen=True, kw_only=True):
         source: Who saw it.
         ranks: Global ranks that it is about; empty for a host or a process without a rank.
         time_ns: When, wall clock; 0 where unknown.
+        sites, subjects: Where it saw ranks that a claim is about.
     """
 
     source: Source
     ranks: tuple[int, ...] = ()
     host: str = ""
     time_ns: int = 0
+    sites: tuple[Site, ...] = ()
+    subjects: tuple[Subject, ...] = ()
 
     @property
     def asked(self) -> tuple[Subject, ...]:
@@ -148,41 +151,39 @@ class Stance(Enum):
 class Bearing(Enum):
     """What can be seen from elsewhere, and what that is for a claim: the table of all weights.
 
-    The value is the stance, the weight, the doubt that it raises and why it is so. The weight is in
-    steps of confidence: down where it contradicts; the doubts that it outweighs where it supports.
-    Observations stand in the order of this table.
+    The value is the stance, the weight, the doubt that it raises, why it is so, and which doubts of
+    a rule it answers. The weight is in steps of confidence: down where it contradicts; the doubts
+    that it outweighs where it supports. Observations stand in the order of this table.
     """
 
-    STANDS = Stance.BESIDE, 0, None, "where a rank stands is not which calls it has made"
-    WAITS_TOO = (
-        Stance.CONTRADICTS,
-        2,
+    STOPPED = (
+        Stance.BESIDE,
+        0,
         None,
-        ("no culprit of an absence waits in a collective: dumps or stacks are of another moment"),
+        "a stopped process writes no dump: its state is known, and why it left none",
+        (Doubt.NOTHING_SEEN, Doubt.SEVERAL_SILENT, Doubt.LONE_DUMP),
     )
+    ALL_AWAY = (
+        Stance.BESIDE,
+        0,
+        Doubt.MOST_AWAY,
+        "ranks in their own code have not gone on without the call",
+        (Doubt.FEW_CALLED,),
+    )
+    AT_STORE = Stance.BESIDE, 0, Doubt.AT_STORE, "who has to set the key may be wrong instead"
+    AT_LOCK = Stance.BESIDE, 0, Doubt.AT_LOCK, "who holds the lock may be wrong instead"
+    MOVES = Stance.BESIDE, 0, Doubt.MOVES, "what moves may still come"
+    WORKS_ON = Stance.BESIDE, 0, None, "a wrong call stays wrong while its rank works on"
+    STANDS = Stance.BESIDE, 0, None, "where a rank stands is not which calls it has made"
+    WAITS_TOO = Stance.CONTRADICTS, 2, None, "it waits there: one of the two is of another moment"
     LED_BEFORE = Stance.BESIDE, 0, Doubt.LEADS, "a server that has no request looks the same"
     SAYS_IDLE = Stance.BESIDE, 0, Doubt.SERVES, "the program itself says that it has no work"
     SERVES = Stance.BESIDE, 0, Doubt.SERVES, "a server without requests stands still"
     WAITS_OUTSIDE = Stance.BESIDE, 0, None, "what it waits for is no rank: it is not blamed"
     LEFT_OVER = Stance.BESIDE, 0, None, "it may be the reason, and names no rank"
-    AWAY_INSIDE = (
-        Stance.CONTRADICTS,
-        1,
-        None,
-        ("the call was made, by the dump, and its host does something else: both can be true"),
-    )
-    CAME_BACK = (
-        Stance.CONTRADICTS,
-        2,
-        None,
-        ("a rank that ended with status 0 has left the call: the dump is of before"),
-    )
-    ALL_CAME_BACK = (
-        Stance.CONTRADICTS,
-        2,
-        None,
-        ("all ranks have ended with status 0: it held no rank for good, and is no cause"),
-    )
+    AWAY_INSIDE = Stance.CONTRADICTS, 1, None, "its host does something else: both can be true"
+    CAME_BACK = Stance.CONTRADICTS, 2, None, "it has left the call: the dump is of before"
+    ALL_CAME_BACK = Stance.CONTRADICTS, 2, None, "it held no rank for good, and is no cause"
     FITS_MESSAGE = Stance.SUPPORTS, 1, None, "dumps and a message of the library say the same"
     MADE_OF_MESSAGE = Stance.SUPPORTS, 0, None, "the claim rests on it, so it is no second source"
     GOES_ALONG = Stance.BESIDE, 0, Doubt.MORE_DATA, "torch's Join answers calls without work"
@@ -190,18 +191,8 @@ class Bearing(Enum):
     COUNTERS_DENY = Stance.CONTRADICTS, 1, None, "counters lag behind, so that one step is enough"
     TELLS_THE_END = Stance.SUPPORTS, 2, None, "a log that names the exception of its rank is sure"
     MAY_TELL_THE_END = Stance.SUPPORTS, 0, None, "the line is of no known rank, or itself unsure"
-    OTHER_FAILURE = (
-        Stance.CONTRADICTS,
-        1,
-        None,
-        ("another rank failed first, which may be why this one is waited for"),
-    )
-    FAILURE_BESIDE = (
-        Stance.BESIDE,
-        0,
-        None,
-        ("a wrong call is wrong whatever else failed, and a line of no rank contradicts none"),
-    )
+    OTHER_FAILURE = Stance.CONTRADICTS, 1, None, "another rank failed first: that may be why"
+    FAILURE_BESIDE = Stance.BESIDE, 0, None, "a wrong call is wrong whatever else failed"
     ALL_FINISHED = Stance.CONTRADICTS, 1, None, "the failure kept no rank waiting in recorded calls"
     TRACED = Stance.BESIDE, 0, None, "a trace tells where, not why"
     RAS_AGREES = Stance.SUPPORTS, 1, None, "NCCL counts launches apart from torch"
@@ -216,13 +207,22 @@ class Bearing(Enum):
     CHECK_AGREES = Stance.SUPPORTS, 1, None, "a check found the same rank without the job"
     ABOUT_CULPRIT = Stance.SUPPORTS, 0, None, "it is about the same rank, and not independent"
 
-    def __init__(self, stance: Stance, weight: int, doubt: Doubt | None, why: str) -> None:
+    def __init__(
+        self,
+        stance: Stance,
+        weight: int,
+        doubt: Doubt | None,
+        why: str,
+        answers: tuple[Doubt, ...] = (),
+    ) -> None:
         self.stance = stance
         self.weight = weight
         self.doubt = doubt
         self.why = why
+        self.answers = answers
 
 
+_MOVING: Final = (Bearing.MOVES, Bearing.WORKS_ON)
 _PLACE: Final = {bearing: place for place, bearing in enumerate(Bearing)}
 
 
@@ -231,16 +231,6 @@ class Weighed(Struct, frozen=True):
 
     observation: Observation
     bearing: Bearing
-
-    @property
-    def stance(self) -> Stance:
-        """What it is for the claim."""
-        return self.bearing.stance
-
-    @property
-    def weight(self) -> int:
-        """Steps of confidence."""
-        return self.bearing.weight
 
 
 Seeing: TypeAlias = tuple[Observation, Bearing]
@@ -328,16 +318,27 @@ class Claim(Struct, frozen=True, kw_only=True):
 
     @property
     def all_doubts(self) -> tuple[Doubt, ...]:
-        """What its rule is not sure of, and what other sources saw that makes it less sure."""
+        """What its rule is not sure of and nothing answers, and what others saw that adds to it."""
         raised = (w.bearing.doubt for w in self.weighed if w.bearing.doubt is not None)
-        return tuple(dict.fromkeys((*self.doubts, *raised)))
+        answered = {doubt for w in self.weighed for doubt in w.bearing.answers}
+        open_ = (doubt for doubt in self.doubts if doubt not in answered)
+        return tuple(dict.fromkeys((*open_, *raised)))
 
     def seen(self, observation: Observation, bearing: Bearing) -> Claim:
         """This claim with one more observation; when it is added makes no difference."""
         weighed = (*self.weighed, Weighed(observation, bearing))
-        role = "observation" if bearing is Bearing.ALL_CAME_BACK else self.role
-        ordered = tuple(sorted(weighed, key=lambda w: _PLACE[w.bearing]))
-        return replace(self, weighed=ordered, role=role)
+        # Dumps and stacks name functions differently: who stands on one line stands there once.
+        shown = {(site.ranks, site.file, site.line) for site in observation.sites}
+        own = [site for site in observation.sites if site.role == "culprit"]
+        rest = (each for each in self.sites if (each.ranks, each.file, each.line) not in shown)
+        return replace(
+            self,
+            weighed=tuple(sorted(weighed, key=lambda w: _PLACE[w.bearing])),
+            role="observation" if bearing is Bearing.ALL_CAME_BACK else self.role,
+            moving=observation.ranks if bearing in _MOVING else self.moving,
+            sites=(*own, *rest, *(each for each in observation.sites if each not in own)),
+            subjects=self.subjects or observation.subjects,
+        )
 
     def doubted(self, doubts: Iterable[Doubt]) -> Claim:
         """This claim with more doubts, each once."""
@@ -347,9 +348,9 @@ class Claim(Struct, frozen=True, kw_only=True):
         """Weights of its observations of one stance, one (the heaviest) a source."""
         heaviest: dict[Source, int] = {}
         for each in self.weighed:
-            if each.stance is stance:
+            if each.bearing.stance is stance:
                 source = each.observation.source
-                heaviest[source] = max(heaviest.get(source, 0), each.weight)
+                heaviest[source] = max(heaviest.get(source, 0), each.bearing.weight)
         return list(heaviest.values())
 
 

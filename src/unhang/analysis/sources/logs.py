@@ -18,6 +18,7 @@ from unhang.analysis.shared.claims import Observation
 from unhang.catalogue import kind_of
 from unhang.kinds import FIRST_FAILURE, Kind, Trait
 from unhang.model import Fact, LogEvent
+from unhang.report import Site
 
 if TYPE_CHECKING:
     from unhang.logs.failure import FailureGroup
@@ -80,6 +81,31 @@ class Failure(Message, frozen=True, kw_only=True):
         from unhang.logs.keeping import IN_THREAD
 
         return self.group.first.fields.get(IN_THREAD, "")
+
+    @property
+    def is_first(self) -> bool:
+        """Whether it is known that no other came before it."""
+        return self.ordered and not self.rivals
+
+    @property
+    def of_unknown(self) -> bool:
+        """Whether its line does not show its rank: it may be a rank that left nothing."""
+        from unhang.logs.rules import rule_of
+
+        rule = rule_of(self.group.first.code)
+        told = self.culprits or self.everybody or self.group.first.rank >= 0
+        return not told and rule is not None and rule.blames == "writer"
+
+    @property
+    def raised_at(self) -> tuple[Site, ...]:
+        """Where it was raised: by the rank that printed it, whichever others it names."""
+        fields = self.group.first.fields
+        if "file" not in fields or not fields.get("line", "").isdigit():
+            return ()
+        line, function = int(fields["line"]), fields["function"]
+        if self.names_others:
+            return (Site(self.group.ranks, "victim", fields["file"], line, function),)
+        return (Site(self.culprits, "culprit", fields["file"], line, function),)
 
 
 class Said(Struct, frozen=True):

@@ -12,26 +12,15 @@ from unhang.model import short_name
 from unhang.report import GroupRef
 from unhang.wording import printable, rank_phrase
 
-_OTHERWISE: Final[dict[Source, str]] = {
-    "dumps": "the dumps say otherwise",
-    "stacks": "the stacks say otherwise",
-    "exits": "how the processes ended says otherwise",
-    "logs": "the log says otherwise",
-    "traces": "the traced calls say otherwise",
-    "cores": "the core files say otherwise",
-    "reports": "another report says otherwise",
-    "ras": "NCCL's RAS says otherwise",
-}
-
-_SAME: Final[dict[Source, str]] = {
-    "dumps": "the dumps say the same",
-    "stacks": "the stacks say the same",
-    "exits": "how the processes ended says the same",
-    "logs": "the log says the same",
-    "traces": "the traced calls say the same",
-    "cores": "the core files say the same",
-    "reports": "another report supports it",
-    "ras": "NCCL's RAS says the same",
+_SAYS: Final[dict[Source, str]] = {
+    "dumps": "the dumps say",
+    "stacks": "the stacks say",
+    "exits": "how the processes ended says",
+    "logs": "the log says",
+    "traces": "the traced calls say",
+    "cores": "the core files say",
+    "reports": "another report says",
+    "ras": "NCCL's RAS says",
 }
 
 
@@ -45,16 +34,16 @@ def supports_of(claim: Claim) -> tuple[str, ...]:
 
     A support of no weight adds evidence and makes nothing surer: it is left out.
     """
-    found = [each for each in claim.weighed if each.stance is Stance.SUPPORTS and each.weight]
-    heaviest = sorted(found, key=lambda each: -each.weight)
+    found = [w for w in claim.weighed if w.bearing.stance is Stance.SUPPORTS and w.bearing.weight]
+    heaviest = sorted(found, key=lambda each: -each.bearing.weight)
     return tuple(dict.fromkeys(_same(each.observation) for each in heaviest))
 
 
 def _same(seen: Observation) -> str:
     whose = f" ({rank_phrase(seen.ranks)})" if seen.ranks else ""
     if isinstance(seen, Told):
-        return f"{_SAME[seen.source]}: {seen.finding.code} {printable(seen.finding.slug, 60)}"
-    return f"{_SAME[seen.source]}{whose}"
+        return f"another report supports it: {seen.finding.code} {printable(seen.finding.slug, 60)}"
+    return f"{_SAYS[seen.source]} the same{whose}"
 
 
 def _doubts(claim: Claim) -> Iterator[str]:
@@ -65,8 +54,8 @@ def _doubts(claim: Claim) -> Iterator[str]:
 
 def _contradictions(claim: Claim) -> Iterator[str]:
     for each in claim.weighed:
-        if each.stance is Stance.CONTRADICTS:
-            yield _OTHERWISE[each.observation.source]
+        if each.bearing.stance is Stance.CONTRADICTS:
+            yield f"{_SAYS[each.observation.source]} otherwise"
 
 
 def _names(claim: Claim) -> dict[str, str]:
