@@ -28,8 +28,13 @@ def rehearse(*words: str) -> tuple[int, dict[str, Any]]:
 
 def line_of(program: str, fault: str) -> int:
     """Where the program says that its fault is."""
+    return line_with(program, f"the fault: {fault}")
+
+
+def line_with(program: str, comment: str) -> int:
+    """Where the program has a comment."""
     lines = (PROGRAMS / program).read_text().splitlines()
-    return next(n for n, line in enumerate(lines, 1) if line.endswith(f"# the fault: {fault}"))
+    return next(n for n, line in enumerate(lines, 1) if line.endswith(f"# {comment}"))
 
 
 @pytest.mark.parametrize(
@@ -74,6 +79,22 @@ def test_healthy_programs_are_proved(program: str, words: tuple[str, ...]) -> No
     code, report = rehearse(*words, "--", sys.executable, script, "none")
     assert (code, report["status"]) == (0, "healthy"), report["summary"]
     assert report["summary"].startswith("Every call met: ")
+
+
+@pytest.mark.parametrize(("fault", "status"), [("none", "healthy"), ("log", "problem")])
+def test_a_model_that_does_not_fit_is_rehearsed_as_shapes(fault: str, status: str) -> None:
+    """Its calls meet or not as they would; the line that reads a value is told."""
+    script = str(PROGRAMS / "large.py")
+    words = ("--shapes", "--ranks", "4", "--", sys.executable, script, fault)
+    _, report = rehearse(*words)
+    assert report["status"] == status, report["summary"]
+    if fault == "none":
+        assert f"large.py:{line_with('large.py', 'what is read is made up')}" in report["summary"]
+        return
+    cause = next(f for f in report["findings"] if f["role"] == "cause")
+    assert cause["culprits"] == [3]
+    at = {site["line"] for site in cause["sites"] if site["file"].endswith("large.py")}
+    assert line_of("large.py", fault) in at
 
 
 def test_an_interpreter_without_torch_is_said(tmp_path: Path) -> None:

@@ -16,7 +16,8 @@ from unhang.fixing.patterns.script import Patch, Script
 from unhang.fixing.patterns.unevenness import joined
 from unhang.model import Frame
 from unhang.rehearse.commandline import RehearsedJob
-from unhang.rehearse.rehearsal import RehearsalWishes, rehearsed
+from unhang.rehearse.rehearsal import rehearsed
+from unhang.rehearse.wishes import RehearsalWishes
 from unhang.report import Report, Site
 from unhang.stacks.ownership import is_library
 from unhang.wording import printable

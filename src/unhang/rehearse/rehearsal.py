@@ -7,9 +7,9 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -24,14 +24,10 @@ from unhang.rehearse.commandline import RehearsedJob
 from unhang.rehearse.endstate import write_case
 from unhang.rehearse.largejobs import folded, with_needed
 from unhang.rehearse.matching.referee import Referee, RehearsalEnd
-from unhang.rehearse.schedules import (
-    KeptSchedule,
-    changes_since,
-    keep_schedule,
-    schedule_of,
-)
+from unhang.rehearse.schedules import changes_since, keep_schedule, schedule_of
 from unhang.rehearse.server import rehearse
 from unhang.rehearse.verdict.proof import judged
+from unhang.rehearse.wishes import RehearsalWishes
 from unhang.report import Report
 
 RANKS: Final = 4
@@ -40,27 +36,6 @@ _EVERY_S: Final = 5.0
 SCHEDULE_NOTES: Final = "schedule"
 """The source of notes about what ranks call since a schedule was kept."""
 _SAME: Final = "Every rank makes the same calls as in the kept schedule."
-
-
-@dataclass(frozen=True, slots=True)
-class RehearsalWishes:
-    """How a rehearsal is to be run.
-
-    Attributes:
-        steps: Optimizer steps after which a rank ends; 0 for the script's own end.
-        limit_s: After so long it ends.
-        case: The new directory that keeps the evidence; None for none.
-        since: What ranks called before, to compare with.
-        save: The file that keeps what they call, if all calls meet.
-        instead: By path, what the ranks read in the place of a file of Python.
-    """
-
-    steps: int = 0
-    limit_s: float = 600.0
-    case: Path | None = None
-    since: KeptSchedule | None = None
-    save: Path | None = None
-    instead: Mapping[str, str] = field(default_factory=dict)
 
 
 @contextmanager
@@ -150,10 +125,7 @@ def _once(job: RehearsedJob, case: Path, wishes: RehearsalWishes) -> RehearsalEn
     root = shared if shared.is_dir() else None
     folder = Path(tempfile.mkdtemp(prefix="unhang-", dir=root))
     try:
-        return rehearse(
-            job, folder, case / "logs", steps=wishes.steps, limit_s=wishes.limit_s,
-            progress=_progress(), instead=wishes.instead,
-        )  # fmt: skip
+        return rehearse(job, folder, case / "logs", wishes, _progress())
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         if sys.stderr.isatty():

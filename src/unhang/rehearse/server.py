@@ -10,7 +10,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -19,6 +19,7 @@ from unhang.errors import InputError
 from unhang.rehearse.commandline import RehearsedJob
 from unhang.rehearse.matching.referee import Referee, RehearsalEnd
 from unhang.rehearse.matching.talking import Foreign, decoded, encoded
+from unhang.rehearse.wishes import RehearsalWishes
 
 _NURSERY: Final = Path(__file__).parent / "inside" / "nursery.py"
 _LOOK_S: Final = 0.5
@@ -36,8 +37,8 @@ class _Line:
 
 
 def rehearse(
-    job: RehearsedJob, folder: Path, logs: Path, *, steps: int, limit_s: float,
-    progress: Callable[[Referee, float], None], instead: Mapping[str, str],
+    job: RehearsedJob, folder: Path, logs: Path, wishes: RehearsalWishes,
+    progress: Callable[[Referee, float], None],
 ) -> RehearsalEnd:  # fmt: skip
     """Run a job to its end state.
 
@@ -45,10 +46,8 @@ def rehearse(
         job: What to run.
         folder: For values, the socket and the plan; fast, and removed by the caller.
         logs: Where each rank's output goes.
-        steps: Optimizer steps after which a rank ends; 0 for its own end.
-        limit_s: After so long the ranks are ended.
+        wishes: How to run it.
         progress: Called now and then.
-        instead: By path, what ranks read in the place of a file of Python.
 
     Raises:
         InputError: The ranks cannot be started.
@@ -58,8 +57,9 @@ def rehearse(
         "socket": str(path), "values": str(folder), "logs": str(logs.absolute()),
         "script": job.script if job.is_module else str(Path(job.script).absolute()),
         "words": job.words, "module": job.is_module, "ranks": job.ranks or 1, "nodes": job.nodes,
-        "steps": steps, "stacks": str((logs.parent / "stacks").absolute()), "alone": not job.ranks,
-        "run": job.running or list(range(job.ranks or 1)), "instead": dict(instead),
+        "steps": wishes.steps, "stacks": str((logs.parent / "stacks").absolute()),
+        "alone": not job.ranks, "run": job.running or list(range(job.ranks or 1)),
+        "instead": dict(wishes.instead), "shapes": wishes.shapes,
     }  # fmt: skip
     (folder / "plan.json").write_text(json.dumps(plan))
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as door:
@@ -73,7 +73,7 @@ def rehearse(
         except OSError as error:
             raise InputError(f"{job.python} cannot be started: {error.strerror}") from error
         try:
-            return _Hall(door, nursery, job, folder).go(limit_s, progress)
+            return _Hall(door, nursery, job, folder).go(wishes.limit_s, progress)
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(nursery.pid, signal.SIGKILL)

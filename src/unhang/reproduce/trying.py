@@ -22,7 +22,8 @@ from unhang.errors import UnhangError
 from unhang.ingest import load
 from unhang.isolated import python_command
 from unhang.rehearse.commandline import RehearsedJob
-from unhang.rehearse.rehearsal import RehearsalWishes, rehearsed
+from unhang.rehearse.rehearsal import rehearsed
+from unhang.rehearse.wishes import RehearsalWishes
 from unhang.report import Report
 from unhang.reproduce.playing import Judgement, judgement_of
 

@@ -18,10 +18,11 @@ _INSTALLED = re.compile(
     r"(?:^|/)(?:(?:site|dist)-packages|lib(?:64|32)?/python\d[\d.]*t?(?:/lib-dynload)?|"
     r"python\d[\d.]*\.zip)(?:/|$)"
 )
-_RECORDER = "unhang/record/"
+_RECORDERS = ("unhang/record/", "unhang/rehearse/inside/")
 _OURS_AND_TORCHS = (
-    _RECORDER, "megatron/core/", "torch/autograd/", "torch/distributed/", "torch/multiprocessing/",
-    "torch/nn/modules/", "torch/nn/parallel/", "torch/optim/", "torch/utils/data/",
+    *_RECORDERS, "megatron/core/", "torch/autograd/", "torch/distributed/",
+    "torch/multiprocessing/", "torch/nn/modules/", "torch/nn/parallel/", "torch/optim/",
+    "torch/utils/data/",
 )  # fmt: skip
 """Wherever they lie: they also run from their sources. Megatron's training loop is a user's own."""
 _PACKAGES = frozenset(
@@ -85,8 +86,8 @@ def is_library(frame: Frame) -> bool:
 
 
 def is_recorders(frame: Frame) -> bool:
-    """Whether a frame is of our own recorder, through which calls go."""
-    return under(frame.file, _RECORDER)
+    """Whether a frame is of our own recorder or rehearsal, through which calls go."""
+    return any(under(frame.file, folder) for folder in _RECORDERS)
 
 
 @each_once

@@ -62,6 +62,17 @@ def test_cases_and_files_here(
     assert "  unhang diagnose unhang-cases/1\n" in capsys.readouterr().out
 
 
+def test_a_case_and_a_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The directory of a case is judged whole; a program is run or rehearsed, not read."""
+    (tmp_path / "dumps").mkdir()
+    assert seen(monkeypatch) == ["this directory is a case: unhang diagnose ."]
+    (tmp_path / "my train.py").write_text("print(1)\n")
+    assert main(["my train.py"]) == 2
+    assert "unhang run -- python 'my train.py' watches it" in capsys.readouterr().err
+
+
 def test_with_nothing_here_the_commands_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     """As before: help, and exit code 2."""
     assert main([]) == 2

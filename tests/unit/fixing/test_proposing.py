@@ -16,7 +16,7 @@ from unhang.cli.main import main
 from unhang.fixing import proposing
 from unhang.fixing.proposing import proposed
 from unhang.rehearse.commandline import RehearsedJob
-from unhang.rehearse.rehearsal import RehearsalWishes
+from unhang.rehearse.wishes import RehearsalWishes
 from unhang.report import Report
 
 TEXT = "import torch.distributed as dist\nif rank == 0:\n    dist.barrier()  # \x0c\nend()"

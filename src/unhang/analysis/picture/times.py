@@ -10,6 +10,7 @@ from unhang.analysis.picture.alignment import ROWS_AT_MOST, last_rows, state_of
 from unhang.analysis.shared.situation import Situation
 from unhang.analysis.state.stale import made_ns
 from unhang.picture import Bar
+from unhang.wording import count_of
 
 _MOST_BAR_RANKS, _MOST_BAR_CALLS = 48, 80
 
@@ -64,7 +65,8 @@ def bars(
                 )
             )
     left = len(of_rank) - len(chosen)
-    return tuple(found), f"Times of {left:,} more ranks are not drawn." if found and left else ""
+    said = f"Times of {count_of(left, 'more rank')} are not drawn."
+    return tuple(found), said if found and left else ""
 
 
 def _meeting(situation: Situation, row: int, known: dict[tuple[int, int], int]) -> int:

@@ -9,6 +9,7 @@ from glob import glob, has_magic
 from pathlib import Path
 
 from unhang.errors import UsageError
+from unhang.wording import shell_word
 
 _LOOKED_AT = 4_096
 _JSON = re.compile(rb'\s*(?:\{|\[\s*[\[{"\]])')
@@ -39,6 +40,12 @@ def command_for(word: str, commands: Collection[str]) -> str:
 def _for_file(path: Path) -> str:
     from unhang.logs.scan import is_text
 
+    if path.suffix == ".py":
+        start = f"-- python {shell_word(str(path))}"
+        raise UsageError(
+            f"{path} is a program, not evidence of a hang",
+            f"unhang run {start} watches it; unhang rehearse {start} tries it without GPUs.",
+        )
     with path.open("rb") as file:
         head = file.read(_LOOKED_AT)
     if head.startswith(_ELF):

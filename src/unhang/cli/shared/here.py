@@ -13,6 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from unhang.casedir.reports import is_case
 from unhang.cli.shared.case_paths import CASES
 from unhang.incoming import value_in
 from unhang.regular import open_regular
@@ -37,7 +38,9 @@ class OnHand(NamedTuple):
 
 def what_is_here() -> list[OnHand]:
     """All that is here, the most urgent first."""
-    return [*_jobs(), *_cases(CASES), *_files(Path())]
+    here = Path()
+    whole = [OnHand("this directory is a case", "unhang diagnose .")] if is_case(here) else []
+    return [*_jobs(), *whole, *_cases(CASES), *_files(here)]
 
 
 def _jobs() -> Iterator[OnHand]:

@@ -35,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
     """Rehearse, change, rehearse again, show."""
     from unhang.fixing.proposing import difference, proposed
     from unhang.rehearse.commandline import job_of
-    from unhang.rehearse.rehearsal import RehearsalWishes
+    from unhang.rehearse.wishes import RehearsalWishes
 
     check_job_arguments(args)
     ranks = args.ranks

@@ -20,11 +20,12 @@ from unhang.errors import UsageError
 from unhang.wording import printable
 
 if TYPE_CHECKING:
-    from unhang.rehearse.rehearsal import RehearsalWishes
+    from unhang.rehearse.wishes import RehearsalWishes
     from unhang.report import Report
 
 EXAMPLES = """unhang rehearse -- torchrun --nproc-per-node 4 train.py
 unhang rehearse --ranks 8,64,1024 --steps 2 -- python train.py
+unhang rehearse --shapes --steps 1 -- torchrun --nproc-per-node 8 train_70b.py
 unhang rehearse --compare calls.json -- python train.py
 unhang rehearse -o page.html --case rehearsed -- python train.py"""
 
@@ -50,6 +51,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--compare",
         metavar="FILE",
         help="say what ranks call more or less in each step than in FILE. --save wrote it",
+    )
+    parser.add_argument(
+        "--shapes",
+        action="store_true",
+        help="for models that do not fit on this machine: tensors of floating point above 1 MiB "
+        "take no memory, and have no values",
     )
     add_report_arguments(parser, DRAWINGS, case=False)
 
@@ -78,8 +85,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _wishes(args: argparse.Namespace, ranks: int | None) -> RehearsalWishes:
     """How one size is rehearsed; where there are several, each case has the name of its own."""
-    from unhang.rehearse.rehearsal import RehearsalWishes
     from unhang.rehearse.schedules import read_schedule
+    from unhang.rehearse.wishes import RehearsalWishes
 
     kept = Path(args.kept) if args.kept else None
     if kept and ranks:
@@ -87,7 +94,7 @@ def _wishes(args: argparse.Namespace, ranks: int | None) -> RehearsalWishes:
         kept /= f"{ranks}-ranks"
     since = read_schedule(Path(args.compare)) if args.compare else None
     save = Path(args.save) if args.save else None
-    return RehearsalWishes(args.steps, args.limit, kept, since, save)
+    return RehearsalWishes(args.steps, args.limit, kept, since, save, shapes=args.shapes)
 
 
 def _say_changes(report: Report) -> None:

@@ -16,6 +16,7 @@ from functools import reduce
 from typing import Any, Final, TypeAlias
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
 from unhang.rehearse.matching.talking import Foreign
 
@@ -51,10 +52,15 @@ def plain() -> Iterator[None]:
         yield
 
 
+def is_shape(tensor: Tensor) -> bool:
+    """Whether a tensor has no values: torch's fake ones."""
+    return isinstance(tensor, FakeTensor)
+
+
 def keep(folder: str, rank: int, number: int, tensors: Sequence[Tensor]) -> bool:
     """Write what a call sends; False where it is not carried."""
     size = sum(t.numel() * t.element_size() for t in tensors)
-    if size > LARGEST or any(t.device.type != "cpu" for t in tensors):
+    if size > LARGEST or any(t.device.type != "cpu" or is_shape(t) for t in tensors):
         return False
     for index, tensor in enumerate(tensors):
         if tensor.numel():
@@ -80,7 +86,7 @@ def fill(
     if not outputs or not parts.all_carried(_needed(call, me, len(senders))):
         return not outputs
     for index, output in enumerate(outputs):
-        if output.numel():
+        if output.numel() and not is_shape(output):
             value = parts.of(index, output)
             if value is not None and value.numel() == output.numel():  # a stand-in's may differ
                 output.detach().data.copy_(value.reshape(output.shape))

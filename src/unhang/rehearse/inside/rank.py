@@ -18,6 +18,7 @@ import torch
 from unhang.rehearse.inside.arming import arm
 from unhang.rehearse.inside.devices import NoDevices
 from unhang.rehearse.inside.refusing import REFUSERS
+from unhang.rehearse.inside.valueless import LargeAreShapes
 from unhang.rehearse.inside.works import Desk
 from unhang.rehearse.matching.talking import Foreign, GoneError, RankLine
 
@@ -36,7 +37,8 @@ def run(plan: dict[str, Any]) -> int:
 
 
 def _script(plan: dict[str, Any], desk: Desk) -> None:
-    with NoDevices(desk.readings):
+    shapes = LargeAreShapes(desk.readings) if plan["shapes"] else contextlib.nullcontext()
+    with NoDevices(desk.readings), shapes:
         if plan["module"]:
             sys.path.insert(0, os.getcwd())  # noqa: PTH109 - as text
             runpy.run_module(plan["script"], run_name="__main__", alter_sys=True)

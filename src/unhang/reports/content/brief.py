@@ -75,7 +75,7 @@ def brief_of(report: Report) -> Brief:
         rows=(
             *(_rows(told, report) if told else ()),
             *_other_causes(told, report),
-            *_decided(report),
+            *_decided(report, told),
             *_seen_before(report),
             *_unlike(report),
             *_lost(report),
@@ -129,11 +129,13 @@ def _unlike(report: Report) -> Iterator[tuple[str, tuple[str, ...]]]:
         yield "differs", (*lines[:_MOST_UNLIKE], *(rest if more > 0 else ()))
 
 
-def _decided(report: Report) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield what to do now, unless there is nothing to do."""
+def _decided(report: Report, told: Finding | None) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield what to do now, and how sure that is where it is not as sure as the finding."""
     decision = report.decision
     if decision is not None and report.status != "healthy":
-        yield "action", (f"{printable(decision.text)} ({decision.confidence} confidence)",)
+        same = told is not None and told.confidence == decision.confidence
+        sure = "" if same else f" ({decision.confidence} confidence)"
+        yield "action", (f"{printable(decision.text)}{sure}",)
 
 
 def _lost(report: Report) -> Iterator[tuple[str, tuple[str, ...]]]:
