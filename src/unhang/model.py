@@ -8,11 +8,12 @@ of `unhang.case`, not in these objects; `Call` is the row that a reader of one c
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from enum import Enum, IntEnum
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from unhang.activity.looks import ProcessLook
+from unhang.record.contact.told import Meeting, ProgramState
 
 _HASH = re.compile(r"([0-9a-f]{20,64})(_\d+)?")
 _SHOWN_DIGITS = 6
@@ -284,13 +285,9 @@ class ProcessState:
     tracer: int = 0
     tracer_name: str = ""
 
-    def as_seen(self) -> dict[str, Any]:
-        """These fields alone, by name, of whatever else it is: to make another record of them."""
-        return {each.name: getattr(self, each.name) for each in fields(ProcessState)}
-
 
 @dataclass(frozen=True, slots=True)
-class ProcessSample(ProcessState):
+class ProcessSample(ProcessState, Meeting, ProgramState):
     """What one look at one process showed, from outside (a sampler) or from a saved file.
 
     Attributes:
@@ -313,29 +310,13 @@ class ProcessSample(ProcessState):
             job last got on, and how many different ones that were; 0 where not noted.
         ended_ns: When it began to end by its own word, or was seen to have ended; 0 where it has
             not, or nothing tells.
-        phase: How far it has come: "starting", "imported" (torch.distributed), "initialising" (in
-            `init_process_group`), "ready" or "destroyed"; "" where nothing tells.
-        told_size, rendezvous: How many ranks there are, and where they meet, as it was given.
-        leftover_s: For how long the file at which they meet had been there, with something in it,
-            when the run began; 0 where it was not.
-        earlier: How many attempts of torchrun have met there before, in the same store.
         last_op, last_call, last_numel, last_site: Its last call through Python: which, the how
             manieth it was, the elements of its first tensor, and where it was made
             ("/home/user/train.py:12"). Where nothing tells: "", 0, -1 and "".
         makes: Where that call is "new_group": the groups that it made last, newest first, each as a
             name and its ranks ("2=0-1").
-        roots: Of its last such calls that have one: the how manieth it was, and the rank in the
-            group that the data come from or go to.
         splits: Of each of its last calls, where the newest is an all_to_all: the number in the
             group, the members, and the elements that it sends to, and expects from, each of them.
-        lost_ns: When a call of it raised because a peer was gone or late; 0 where none did.
-        activity: What the program says that it does ("evaluation"), or "".
-        awaits, has_set: The key of a store that it waits for, and the one that it set last; ""
-            where there is none, or nothing tells.
-        worker, serving: Its name as a worker of torch's RPC, and how many of its threads serve the
-            others; "" and 0 where it is none.
-        asks, asks_in, asks_for: The workers that it waits for, in which call of RPC, and for which
-            function to be run; "" where it waits for none, or nothing tells.
         peer, peer_pid, peer_command: The other end of the connection in which its main thread
             waits ("10.0.0.2:8000"), the process of its node that holds it, and what that runs.
             Where it waits in none, or nothing tells, "", 0 and "".
@@ -365,27 +346,12 @@ class ProcessSample(ProcessState):
     line_looks: int = 0
     lines: int = 0
     ended_ns: int = 0
-    phase: str = ""
-    told_size: int = 0
-    rendezvous: str = ""
-    leftover_s: int = 0
-    earlier: int = 0
     last_op: str = ""
     last_call: int = 0
     last_numel: int = -1
     last_site: str = ""
     makes: tuple[str, ...] = ()
-    roots: tuple[tuple[int, int], ...] = ()
     splits: tuple[tuple[tuple[int, ...], ...], ...] = ()
-    lost_ns: int = 0
-    activity: str = ""
-    awaits: str = ""
-    has_set: str = ""
-    worker: str = ""
-    serving: int = 0
-    asks: str = ""
-    asks_in: str = ""
-    asks_for: str = ""
     peer: str = ""
     peer_pid: int = 0
     peer_command: str = ""

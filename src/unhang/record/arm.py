@@ -26,7 +26,8 @@ from unhang.record.calls.recorder import Recorder
 from unhang.record.calls.ring import Foreign
 from unhang.record.contact import marks, opening
 from unhang.record.contact.beatlayout import Phase
-from unhang.record.contact.meeting import Meeting, RpcWorker, told_by, told_rpc
+from unhang.record.contact.meeting import RpcWorker, told_by, told_rpc
+from unhang.record.contact.told import Meeting
 from unhang.record.contact.triggers import TriggerThread
 from unhang.record.crash import CrashWatch
 from unhang.record.dumps import dumpfile

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import time_ns
 
@@ -19,7 +19,7 @@ from unhang.record.contact import marks
 from unhang.record.contact.beat import Beat
 from unhang.record.contact.beatlayout import Phase, Word
 from unhang.record.contact.marks import Mark
-from unhang.record.contact.meeting import Meeting
+from unhang.record.contact.told import Meeting, handed_on
 from unhang.record.settings import Settings, read_settings
 from unhang.telltale import without_secrets
 
@@ -135,7 +135,6 @@ class ArmedProcess:
 
     def mark(self) -> Mark:
         """What others may read of this process."""
-        env = rank_env(os.environ)
         return Mark(
             pid=self.pid,
             start_ticks=marks.start_ticks(),
@@ -145,15 +144,10 @@ class ArmedProcess:
             job_id=self.job_id,
             attempt=attempt_of(os.environ),
             role=self.role,
-            phase=self.phase.name.lower(),
             rank=self.rank,
             world_size=self.world_size,
             local_rank=env_local_rank() if self.role == "rank" else None,
-            env_rank=self.told.rank if self.told.rank >= 0 else env.rank if env else None,
-            told_size=self.told.size if self.told.size > 0 else env.world_size if env else 0,
-            rendezvous=self.told.place,
-            leftover_s=self.told.leftover_s,
-            earlier=self.told.earlier,
+            **handed_on(self._met(), Meeting),
             backend=",".join(sorted({group.backend for group in list(self.groups.values())})),
             hooked=",".join(self.hooked),
             groups=len(self.groups),
@@ -175,6 +169,13 @@ class ArmedProcess:
             if self.exception
             else "",
         )
+
+    def _met(self) -> Meeting:
+        """How it came to its job: by its own word first, then by its environment."""
+        env, told = rank_env(os.environ), replace(self.told, phase=self.phase.name.lower())
+        rank = env.rank if env and told.env_rank is None else told.env_rank
+        size = told.told_size or (env.world_size if env else 0) or self.world_size or 0
+        return replace(told, env_rank=rank, told_size=size)
 
     def write_mark(self) -> None:
         """Write the mark; without a runtime directory there is no reader."""

@@ -30,12 +30,14 @@ from unhang.record.contact.beatlayout import (
     Word,
     bytes_of,
 )
+from unhang.record.contact.told import ProgramState
+from unhang.telltale import without_secrets
 
 _NUMBER: Final = re.compile(r"[0-9]{1,9}")
 
 
 @dataclass(frozen=True, slots=True)
-class Heartbeat:
+class Heartbeat(ProgramState):
     """What a heartbeat file says. Times are wall clock in ns, 0 where nothing happened yet.
 
     Attributes:
@@ -46,23 +48,14 @@ class Heartbeat:
         waits, waited: Waits begun and ended through Python.
         op, group, file, line, function: The last call through Python, and where it was made.
         recorded: Calls of our own ring as of `tick_ns`: sends and receives on Gloo.
-        lost_ns: When a call last raised because a peer was gone or did not come in time.
         failed: How many calls and waits have raised; they are counted as ended as well.
         seen_file, seen_line, seen_function, seen_ns: Where the program's own code was seen last,
             once a second and when it asked to end.
         at: A number that stands for the line in which the program's thread was then, be it a
             library's; 0 where it is not known.
-        activity: What the program says that it does between steps ("evaluation"), or "".
-        awaits, has_set: The key of a store that it waits for, and the one that it set last through
-            Python, or ""; of long ones the end.
-        asks, asks_in, asks_for: The workers of RPC that it waits for, with commas; in which call
-            ("" for none), and which function they are to run.
-        worker, serving: Its own name as an RPC worker, or ""; and how many threads serve others.
         thread: The kernel's number of the recorder's own thread, whose work is not the program's;
             0 where there is none.
         numel: Elements of its first tensor; None where it has none, or it was not noted.
-        roots: Numbers of the last call that had a root, and of the one right before it if it had
-            one, too; and that root: the rank in the group that data came from, or went to.
         tick_ns: When the recorder's thread last ran: it stands still while a thread keeps the
             GIL and while the process is stopped.
         groups: Counters as of `tick_ns`; they include calls issued from C++.
@@ -91,8 +84,6 @@ class Heartbeat:
     function: str = ""
     groups: tuple[GroupBeat, ...] = ()
     numel: int | None = None
-    roots: tuple[tuple[int, int], ...] = ()
-    lost_ns: int = 0
     recorded: int = 0
     failed: int = 0
     seen_file: str = ""
@@ -100,14 +91,6 @@ class Heartbeat:
     seen_function: str = ""
     seen_ns: int = 0
     at: int = 0
-    activity: str = ""
-    awaits: str = ""
-    has_set: str = ""
-    asks: str = ""
-    asks_in: str = ""
-    asks_for: str = ""
-    worker: str = ""
-    serving: int = 0
     thread: int = 0
 
     @property
@@ -189,7 +172,7 @@ def _heartbeat(words: memoryview[int], data: bytes, *, has_site: bool) -> Heartb
         at=max(words[Word.AT], 0),
         activity=read_slot(data, words[Word.TOLD_SITE] - 1).get("op", ""),
         **_awaited(read_slot(data, AWAITED_SLOT)),
-        has_set=read_slot(data, SET_SLOT).get("file", ""),
+        has_set=without_secrets(read_slot(data, SET_SLOT).get("file", "")),
         thread=max(words[Word.THREAD], 0),
         **site,
     )
@@ -199,7 +182,7 @@ def _awaited(slot: dict[str, Any]) -> dict[str, Any]:
     """What it waits for: a key of a store where no call of RPC is named."""
     own = {"worker": slot.get("group", ""), "serving": slot.get("line", 0)}
     if not slot.get("op"):
-        return {"awaits": slot.get("file", ""), **own}
+        return {"awaits": without_secrets(slot.get("file", "")), **own}
     return {"asks": slot["file"], "asks_in": slot["op"], "asks_for": slot["function"], **own}
 
 

@@ -110,6 +110,7 @@ class Outsiders:
             world_size=target.world_size or None,
             local_rank=target.local_rank if target.local_rank >= 0 else None,
             env_rank=target.rank,
+            told_size=target.world_size,
             armed_ns=time.time_ns(),
             command=process.command[:1000],
         )
