@@ -270,7 +270,9 @@ class ProcessState:
     """What the kernel shows of a process at one moment: handed on whole from /proc to the verdict.
 
     Attributes:
-        state: The kernel's letter (R, S, D, T, t, Z, X), or "" where unknown.
+        state: The kernel's letter (R, S, D, T, t, Z, X), or "" where unknown. T where its cgroup is
+            frozen, too: kernels show that as S or D.
+        frozen: The folder of that cgroup, as of a container that is paused; "" where it is not.
         wait_channel: Kernel function in which its main thread waits, or "".
         command: Its command line, without secrets.
         cpu_s: CPU time used so far in seconds; -1.0 where unknown.
@@ -279,6 +281,7 @@ class ProcessState:
     """
 
     state: str = ""
+    frozen: str = ""
     wait_channel: str = ""
     command: str = ""
     cpu_s: float = -1.0

@@ -263,6 +263,16 @@ def _groups_of(pid: int | str, proc: Path, controller: str) -> Iterator[Path]:
         yield folder
 
 
+def frozen_group(pid: int | str, proc: Path = PROC) -> str:
+    """The folder of a process's cgroup where that is frozen, of either version; "" where not."""
+    for controller in ("freezer", ""):
+        group = next(_groups_of(pid, proc, controller))
+        freezes = _text(group / "freezer.state").startswith(("FROZEN", "FREEZING"))
+        if freezes or pairs_of(group / "cgroup.events").get("frozen"):
+            return str(group)
+    return ""
+
+
 def pids_of(pid: int | str, proc: Path = PROC) -> tuple[int, int]:
     """How many threads a process's group has, and may have; zeros where nothing limits it."""
     groups = [g for g in _groups_of(pid, proc, "pids") if _number(g / "pids.max") < _UNLIMITED]

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from unhang.model import ProcessState
 from unhang.rankenv import VARIABLES
+from unhang.room import frozen_group
 from unhang.telltale import harmless_command
 
 PROC = Path("/proc")
@@ -30,6 +31,10 @@ _CLOCK_NANOSLEEP = {"x86_64": "230", "aarch64": "115"}
 """The number of that system call by machine, as /proc/PID/syscall has it (aarch64: not tried)."""
 _TIMER_ABSTIME = 1
 _SLEEP_WORDS = 4
+
+_FREEZES = ("D", "get_signal", "do_freezer_trap")
+"""The state of a process that version 1 of cgroups has frozen, whatever it waits in, and where one
+stands that version 2 has (seen on Linux 6.18; do_freezer_trap where it is not inlined)."""
 
 _TOLD = VARIABLES | {
     "NCCL_RAS_ADDR", "TORCH_WORKER_SERVER_SOCKET", "UNHANG_RUNTIME_DIR",
@@ -120,18 +125,21 @@ def read_process(pid: int, proc: Path = PROC) -> Process | None:
     status = _read(folder / "status") or ""
     command = (_read(folder / "cmdline") or "")[:MAX_COMMAND].rstrip("\0")
     tracer = max(_number(status, "TracerPid"), 0)
+    channel = _wait_channel(folder)
+    frozen = frozen_group(pid, proc) if {state, channel}.intersection(_FREEZES) else ""
     harmless = " ".join(harmless_command(command.split("\0")))
     return Process(
         pid=pid,
         ppid=ppid,
         start_ticks=start,
         uid=_number(status, "Uid"),
-        state=state,
+        state="T" if frozen else state,
+        frozen=frozen,
         name=name.partition("(")[2],
         command=harmless,
         python=_is_python(folder, name.partition("(")[2], command),
         environ=_environ(folder),
-        wait_channel=_wait_channel(folder),
+        wait_channel=channel,
         cpu_s=cpu_s,
         tracer=tracer,
         tracer_name=(_read(proc / str(tracer) / "comm") or "").strip() if tracer else "",
