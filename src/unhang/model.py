@@ -13,7 +13,7 @@ from enum import Enum, IntEnum
 from typing import Literal, TypeAlias
 
 from unhang.activity.looks import ProcessLook
-from unhang.record.contact.told import Meeting, ProgramState
+from unhang.record.statement import Meeting, ProgramState
 
 _HASH = re.compile(r"([0-9a-f]{20,64})(_\d+)?")
 _SHOWN_DIGITS = 6
@@ -203,24 +203,45 @@ class ThreadStack:
     native: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Shortage:
-    """What a process was short of between two looks at it; 0 where nothing tells or limits.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Room:
+    """What a process may use, and how often that was not enough; 0 where nothing tells or limits.
+
+    Of cgroups within cgroups the one that leaves least counts.
+
+    Attributes:
+        cores: Cores' worth of time that its cgroup may use.
+        periods, throttled: Scheduling periods of that cgroup, and those in which it had to stop.
+        memory_used, memory_held: Bytes of its cgroup, and those of them that are no page cache.
+        memory_limit: The lower of `memory.high` and `memory.max`.
+        pushed_back: How often its cgroup met that limit.
+        oom_kills: Processes of its cgroup that were killed for memory so far.
+        swapped: Bytes of the process itself that are swapped out.
+    """
+
+    cores: float = 0.0
+    periods: int = 0
+    throttled: int = 0
+    memory_used: int = 0
+    memory_held: int = 0
+    memory_limit: int = 0
+    pushed_back: int = 0
+    oom_kills: int = 0
+    swapped: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shortage(Room):
+    """What a process was short of between two looks at it; what its cgroup counts is of that time.
 
     Attributes:
         seconds: How long was measured.
         ran_s, queued_s: How long its main thread was on a core, and how long it wanted one in vain.
         threads: Its threads that wanted a core for more than half of the time.
         usable: Cores that it may be put on.
-        cores: Cores' worth of time that its cgroup may use.
-        periods, throttled: Scheduling periods of that cgroup, and those in which it had to stop.
-        memory_limit, memory_used, memory_held: Bytes of its cgroup: what it may use, what it uses,
-            and what of that is no page cache.
-        pushed_back: How often the cgroup met that limit.
         memory_stalled: Share of the time in which a process (of its cgroup, where that tells, else
             of the node) waited for memory.
         faults: Pages that it had to read from a disk.
-        swapped: Bytes of it that are swapped out.
         swapped_in: Bytes that the node read back from swap.
     """
 
@@ -229,16 +250,8 @@ class Shortage:
     queued_s: float = 0.0
     threads: int = 0
     usable: int = 0
-    cores: float = 0.0
-    periods: int = 0
-    throttled: int = 0
-    memory_limit: int = 0
-    memory_used: int = 0
-    memory_held: int = 0
-    pushed_back: int = 0
     memory_stalled: float = 0.0
     faults: int = 0
-    swapped: int = 0
     swapped_in: int = 0
 
 

@@ -19,7 +19,7 @@ from unhang.collect.processes import Process, read_process, wakes_in_s
 from unhang.collect.ranks import TITLE, Target
 from unhang.collect.samplers import Sampler, SampleTry, run_sampler, samplers_for
 from unhang.model import UNKNOWN_RANK, Note, ProcessSample, ProcessState, Shortage
-from unhang.record.contact.told import handed_on
+from unhang.record.statement import handed_on
 from unhang.room import killed_beside, reading_of, short_of
 from unhang.stacks.roles import role_of_stack
 

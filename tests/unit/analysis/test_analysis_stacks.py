@@ -9,7 +9,7 @@ from unhang.analysis import diagnose
 from unhang.case import Case
 from unhang.collect.processes import read_process
 from unhang.model import Frame, ProcessSample, ProcessState, SlowRank, ThreadStack
-from unhang.record.contact.told import handed_on
+from unhang.record.statement import handed_on
 from unhang.report import Finding, Report
 from unhang.stacks.formats.saved import dump_samples, parse
 from unhang.testing import FakeJob, worked

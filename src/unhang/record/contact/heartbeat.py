@@ -6,7 +6,7 @@ import os
 import re
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Final
 
 from unhang.record.contact.beatlayout import (
@@ -30,7 +30,7 @@ from unhang.record.contact.beatlayout import (
     Word,
     bytes_of,
 )
-from unhang.record.contact.told import ProgramState
+from unhang.record.statement import ProgramState
 from unhang.telltale import without_secrets
 
 _NUMBER: Final = re.compile(r"[0-9]{1,9}")
@@ -107,6 +107,16 @@ class Heartbeat(ProgramState):
         return max(self.call_ns, self.waited_ns, self.step_ns)
 
 
+_DECLARED: Final = {each.name: str(each.type) for each in fields(Heartbeat)}
+_WORDS: Final = {
+    word.name.lower(): word
+    for word in Word
+    if _DECLARED.get(word.name.lower()) in ("int", "int | None")
+}
+"""The fields that have a word of their own, by its name."""
+_MAYBE: Final = [name for name in _WORDS if _DECLARED[name] == "int | None"]
+
+
 def read_heartbeat(path: str | os.PathLike[str]) -> Heartbeat | None:
     """Read a heartbeat file of this or of a dead process.
 
@@ -136,44 +146,20 @@ def parse_heartbeat(data: bytes, again: bytes = b"") -> Heartbeat | None:
 
 
 def _heartbeat(words: memoryview[int], data: bytes, *, has_site: bool) -> Heartbeat:
-    def maybe(word: Word) -> int | None:
-        return None if words[word] < 0 else words[word]
-
+    told: dict[str, Any] = {name: words[word] for name, word in _WORDS.items()}
+    told |= {name: None for name in _MAYBE if told[name] < 0}
     phase = words[Word.PHASE]
     site: dict[str, Any] = read_slot(data, words[Word.SITE] - 1) if has_site else {}
     seen = read_slot(data, words[Word.SEEN_SITE] - 1)
     return Heartbeat(
-        pid=words[Word.PID],
-        start_ticks=words[Word.START_TICKS],
+        **told,
         phase=Phase(phase).name.lower() if 0 <= phase < len(Phase) else "unknown",
-        rank=maybe(Word.RANK),
-        world_size=maybe(Word.WORLD_SIZE),
-        local_rank=maybe(Word.LOCAL_RANK),
-        attempt=words[Word.ATTEMPT],
-        step=maybe(Word.STEP),
-        step_ns=words[Word.STEP_NS],
-        calls=words[Word.CALLS],
-        enqueued=words[Word.ENQUEUED],
-        call_ns=words[Word.CALL_NS],
-        waits=words[Word.WAITS],
-        waited=words[Word.WAITED],
-        waited_ns=words[Word.WAITED_NS],
-        tick_ns=words[Word.TICK_NS],
         groups=tuple(_read_groups(words, data)),
-        numel=maybe(Word.NUMEL),
         roots=tuple(_roots(words[Word.ROOT])),
-        lost_ns=words[Word.LOST_NS],
-        recorded=words[Word.RECORDED],
-        failed=words[Word.FAILED],
-        seen_file=seen.get("file", ""),
-        seen_line=seen.get("line", 0),
-        seen_function=seen.get("function", ""),
-        seen_ns=words[Word.SEEN_NS],
-        at=max(words[Word.AT], 0),
+        **{f"seen_{key}": seen[key] for key in ("file", "line", "function") if seen},
         activity=read_slot(data, words[Word.TOLD_SITE] - 1).get("op", ""),
         **_awaited(read_slot(data, AWAITED_SLOT)),
         has_set=without_secrets(read_slot(data, SET_SLOT).get("file", "")),
-        thread=max(words[Word.THREAD], 0),
         **site,
     )
 

@@ -29,8 +29,8 @@ from unhang.record.contact.runtime_dir import (
     runtime_root,
     safe_name,
 )
-from unhang.record.contact.told import Meeting
 from unhang.record.namespaces import Named, Numbers, pid_namespace, start_ticks, stat_words
+from unhang.record.statement import Meeting
 
 __all__ = [
     "Mark",

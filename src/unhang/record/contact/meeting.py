@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
 from unhang.record.contact.beatlayout import bytes_of
-from unhang.record.contact.told import Meeting
+from unhang.record.statement import Meeting
 from unhang.telltale import without_secrets
 
 _MOST_COMMAND = 1 << 16

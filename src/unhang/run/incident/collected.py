@@ -13,7 +13,7 @@ from unhang.record.calls.making import MAKES
 from unhang.record.contact.beatlayout import bytes_of
 from unhang.record.contact.heartbeat import Heartbeat
 from unhang.record.contact.latest import read_page
-from unhang.record.contact.told import Meeting, ProgramState, handed_on
+from unhang.record.statement import Meeting, ProgramState, handed_on
 from unhang.run.watching.roster import (
     Gone,
     WatchedRank,

@@ -18,7 +18,7 @@ def handed_on(whole: object, kind: type[DataclassInstance]) -> dict[str, Any]:
     return {each.name: getattr(whole, each.name) for each in fields(kind)}
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Meeting:
     """How a process came to its job: what it gave `init_process_group`, or was started with.
 
@@ -42,7 +42,7 @@ class Meeting:
     earlier: int = 0
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class ProgramState:
     """What the recorder saw of the program of a process when its heartbeat was read.
 
