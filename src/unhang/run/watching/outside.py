@@ -12,7 +12,7 @@ import os
 import socket
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from unhang.collect.processes import Process, ProcessTable, read_processes
@@ -94,26 +94,34 @@ class Outsiders:
                 self.known[key] = Unarmed(self._mark(target), target.rank, why)
 
     def _mark(self, target: Target) -> Mark:
-        """What a recorder would have written, as far as it can be seen from outside."""
-        process = target.process
-        return Mark(
-            pid=process.pid,
-            start_ticks=process.start_ticks,
-            host=socket.gethostname(),
-            uid=process.uid,
-            job_id=self.job,
-            run=self.run,
-            attempt=attempt_of(process.environ or {}),
+        seen = seen_mark(
+            self.job, self.run, target.process, UNARMED, target.rank, target.world_size
+        )
+        return replace(
+            seen,
             role="rank",
-            phase=UNARMED,
             rank=target.rank,
             world_size=target.world_size or None,
             local_rank=target.local_rank if target.local_rank >= 0 else None,
-            env_rank=target.rank,
-            told_size=target.world_size,
             armed_ns=time.time_ns(),
-            command=process.command[:1000],
         )
+
+
+def seen_mark(job: str, run: str, process: Process, phase: str, rank: int, size: int) -> Mark:
+    """What a recorder would have written, as far as it can be seen from outside."""
+    return Mark(
+        pid=process.pid,
+        start_ticks=process.start_ticks,
+        host=socket.gethostname(),
+        uid=process.uid,
+        job_id=job,
+        run=run,
+        attempt=attempt_of(process.environ or {}),
+        phase=phase,
+        env_rank=rank,
+        told_size=size,
+        command=process.command[:1000],
+    )
 
 
 def why_unarmed(process: Process, *, waited: bool) -> str:
