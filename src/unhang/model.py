@@ -8,11 +8,12 @@ of `unhang.case`, not in these objects; `Call` is the row that a reader of one c
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from enum import Enum, IntEnum
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from unhang.activity.looks import ProcessLook
+from unhang.record.statement import Meeting, ProgramState
 
 _HASH = re.compile(r"([0-9a-f]{20,64})(_\d+)?")
 _SHOWN_DIGITS = 6
@@ -202,24 +203,45 @@ class ThreadStack:
     native: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Shortage:
-    """What a process was short of between two looks at it; 0 where nothing tells or limits.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Room:
+    """What a process may use, and how often that was not enough; 0 where nothing tells or limits.
+
+    Of cgroups within cgroups the one that leaves least counts.
+
+    Attributes:
+        cores: Cores' worth of time that its cgroup may use.
+        periods, throttled: Scheduling periods of that cgroup, and those in which it had to stop.
+        memory_used, memory_held: Bytes of its cgroup, and those of them that are no page cache.
+        memory_limit: The lower of `memory.high` and `memory.max`.
+        pushed_back: How often its cgroup met that limit.
+        oom_kills: Processes of its cgroup that were killed for memory so far.
+        swapped: Bytes of the process itself that are swapped out.
+    """
+
+    cores: float = 0.0
+    periods: int = 0
+    throttled: int = 0
+    memory_used: int = 0
+    memory_held: int = 0
+    memory_limit: int = 0
+    pushed_back: int = 0
+    oom_kills: int = 0
+    swapped: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shortage(Room):
+    """What a process was short of between two looks at it; what its cgroup counts is of that time.
 
     Attributes:
         seconds: How long was measured.
         ran_s, queued_s: How long its main thread was on a core, and how long it wanted one in vain.
         threads: Its threads that wanted a core for more than half of the time.
         usable: Cores that it may be put on.
-        cores: Cores' worth of time that its cgroup may use.
-        periods, throttled: Scheduling periods of that cgroup, and those in which it had to stop.
-        memory_limit, memory_used, memory_held: Bytes of its cgroup: what it may use, what it uses,
-            and what of that is no page cache.
-        pushed_back: How often the cgroup met that limit.
         memory_stalled: Share of the time in which a process (of its cgroup, where that tells, else
             of the node) waited for memory.
         faults: Pages that it had to read from a disk.
-        swapped: Bytes of it that are swapped out.
         swapped_in: Bytes that the node read back from swap.
     """
 
@@ -228,16 +250,8 @@ class Shortage:
     queued_s: float = 0.0
     threads: int = 0
     usable: int = 0
-    cores: float = 0.0
-    periods: int = 0
-    throttled: int = 0
-    memory_limit: int = 0
-    memory_used: int = 0
-    memory_held: int = 0
-    pushed_back: int = 0
     memory_stalled: float = 0.0
     faults: int = 0
-    swapped: int = 0
     swapped_in: int = 0
 
 
@@ -269,7 +283,9 @@ class ProcessState:
     """What the kernel shows of a process at one moment: handed on whole from /proc to the verdict.
 
     Attributes:
-        state: The kernel's letter (R, S, D, T, t, Z, X), or "" where unknown.
+        state: The kernel's letter (R, S, D, T, t, Z, X), or "" where unknown. T where its cgroup is
+            frozen, too: kernels show that as S or D.
+        frozen: The folder of that cgroup, as of a container that is paused; "" where it is not.
         wait_channel: Kernel function in which its main thread waits, or "".
         command: Its command line, without secrets.
         cpu_s: CPU time used so far in seconds; -1.0 where unknown.
@@ -278,19 +294,16 @@ class ProcessState:
     """
 
     state: str = ""
+    frozen: str = ""
     wait_channel: str = ""
     command: str = ""
     cpu_s: float = -1.0
     tracer: int = 0
     tracer_name: str = ""
 
-    def as_seen(self) -> dict[str, Any]:
-        """These fields alone, by name, of whatever else it is: to make another record of them."""
-        return {each.name: getattr(self, each.name) for each in fields(ProcessState)}
-
 
 @dataclass(frozen=True, slots=True)
-class ProcessSample(ProcessState):
+class ProcessSample(ProcessState, Meeting, ProgramState):
     """What one look at one process showed, from outside (a sampler) or from a saved file.
 
     Attributes:
@@ -313,29 +326,13 @@ class ProcessSample(ProcessState):
             job last got on, and how many different ones that were; 0 where not noted.
         ended_ns: When it began to end by its own word, or was seen to have ended; 0 where it has
             not, or nothing tells.
-        phase: How far it has come: "starting", "imported" (torch.distributed), "initialising" (in
-            `init_process_group`), "ready" or "destroyed"; "" where nothing tells.
-        told_size, rendezvous: How many ranks there are, and where they meet, as it was given.
-        leftover_s: For how long the file at which they meet had been there, with something in it,
-            when the run began; 0 where it was not.
-        earlier: How many attempts of torchrun have met there before, in the same store.
         last_op, last_call, last_numel, last_site: Its last call through Python: which, the how
             manieth it was, the elements of its first tensor, and where it was made
             ("/home/user/train.py:12"). Where nothing tells: "", 0, -1 and "".
         makes: Where that call is "new_group": the groups that it made last, newest first, each as a
             name and its ranks ("2=0-1").
-        roots: Of its last such calls that have one: the how manieth it was, and the rank in the
-            group that the data come from or go to.
         splits: Of each of its last calls, where the newest is an all_to_all: the number in the
             group, the members, and the elements that it sends to, and expects from, each of them.
-        lost_ns: When a call of it raised because a peer was gone or late; 0 where none did.
-        activity: What the program says that it does ("evaluation"), or "".
-        awaits, has_set: The key of a store that it waits for, and the one that it set last; ""
-            where there is none, or nothing tells.
-        worker, serving: Its name as a worker of torch's RPC, and how many of its threads serve the
-            others; "" and 0 where it is none.
-        asks, asks_in, asks_for: The workers that it waits for, in which call of RPC, and for which
-            function to be run; "" where it waits for none, or nothing tells.
         peer, peer_pid, peer_command: The other end of the connection in which its main thread
             waits ("10.0.0.2:8000"), the process of its node that holds it, and what that runs.
             Where it waits in none, or nothing tells, "", 0 and "".
@@ -365,27 +362,12 @@ class ProcessSample(ProcessState):
     line_looks: int = 0
     lines: int = 0
     ended_ns: int = 0
-    phase: str = ""
-    told_size: int = 0
-    rendezvous: str = ""
-    leftover_s: int = 0
-    earlier: int = 0
     last_op: str = ""
     last_call: int = 0
     last_numel: int = -1
     last_site: str = ""
     makes: tuple[str, ...] = ()
-    roots: tuple[tuple[int, int], ...] = ()
     splits: tuple[tuple[tuple[int, ...], ...], ...] = ()
-    lost_ns: int = 0
-    activity: str = ""
-    awaits: str = ""
-    has_set: str = ""
-    worker: str = ""
-    serving: int = 0
-    asks: str = ""
-    asks_in: str = ""
-    asks_for: str = ""
     peer: str = ""
     peer_pid: int = 0
     peer_command: str = ""

@@ -13,6 +13,8 @@ from collections.abc import Collection, Iterable
 from contextlib import suppress
 from pathlib import Path
 
+from unhang.activity.peers import sockets_of
+
 DEFAULT_ADDRESS = "localhost:28028"
 """Where NCCL listens unless NCCL_RAS_ADDR says otherwise."""
 
@@ -77,17 +79,8 @@ def _listens(pids: Iterable[int], address: str) -> bool:
         with suppress(OSError):
             rows = Path("/proc/net", table).read_text(encoding="ascii").splitlines()[1:]
             words = (row.split() for row in rows)
-            sockets |= {f"socket:[{w[9]}]" for w in words if w[1].endswith(wanted) and w[3] == "0A"}
-    return bool(sockets) and any(sockets & _open_files(pid) for pid in pids)
-
-
-def _open_files(pid: int) -> set[str]:
-    found = set()
-    with suppress(OSError):
-        for entry in Path(f"/proc/{pid}/fd").iterdir():
-            with suppress(OSError):
-                found.add(str(entry.readlink()))
-    return found
+            sockets |= {w[9] for w in words if w[1].endswith(wanted) and w[3] == "0A"}
+    return bool(sockets) and any(inode in sockets for pid in pids for _, inode in sockets_of(pid))
 
 
 def _say(line: socket.socket, what: str, until: float) -> str:

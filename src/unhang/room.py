@@ -9,47 +9,19 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from unhang.model import MemoryKill, Shortage
+from unhang.model import MemoryKill, Room, Shortage
 
 PROC = Path("/proc")
 _UNLIMITED = 1 << 60
-_MOST_TEXT = 1 << 16
+_MOST_TEXT = 4 << 20
 _MOST_THREADS = 512
 _MOSTLY = 0.5
 _MAJOR_FAULTS = 9
 """Position of `majflt` behind the command in /proc/PID/stat (see proc(5), field 12)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Room:
-    """What a process may use, and how often that was not enough; 0 where nothing tells or limits.
-
-    Of groups within groups the one that leaves least counts.
-
-    Attributes:
-        cores: Cores' worth of time that its group may use.
-        periods, throttled: Scheduling periods of that group so far, and those in which it had to
-            stop before their end.
-        memory_used, memory_held: Bytes of its group, and those of them that are no page cache.
-        memory_limit: The lower of `memory.high` and `memory.max`.
-        pushed_back: How often its group met that limit.
-        oom_kills: Processes of its group that were killed for memory.
-        swapped: Bytes of the process itself that are swapped out.
-    """
-
-    cores: float = 0.0
-    periods: int = 0
-    throttled: int = 0
-    memory_used: int = 0
-    memory_held: int = 0
-    memory_limit: int = 0
-    pushed_back: int = 0
-    oom_kills: int = 0
-    swapped: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +112,10 @@ def short_of(before: RoomReading, after: RoomReading) -> Shortage:
     main = _gained(before, after, after.pid)
     awake = [sum(_gained(before, after, tid)) for tid in after.threads if tid in before.threads]
     then, now = before.room, after.room
-    same_group = (then.cores, then.memory_limit) == (now.cores, now.memory_limit)
+    counted = ("periods", "throttled", "pushed_back")
+    grown = {name: max(getattr(now, name) - getattr(then, name), 0) for name in counted}
+    if (then.cores, then.memory_limit) != (now.cores, now.memory_limit):
+        grown = dict.fromkeys(counted, 0)  # another cgroup, whose counts began elsewhere
     stalled_s = after.memory_stalled_s - before.memory_stalled_s
     return Shortage(
         seconds=round(seconds, 3),
@@ -148,16 +123,9 @@ def short_of(before: RoomReading, after: RoomReading) -> Shortage:
         queued_s=round(main[1], 3),
         threads=sum(each > _MOSTLY * seconds for each in awake),
         usable=after.usable,
-        cores=now.cores,
-        periods=max(now.periods - then.periods, 0) if same_group else 0,
-        throttled=max(now.throttled - then.throttled, 0) if same_group else 0,
-        memory_limit=now.memory_limit,
-        memory_used=now.memory_used,
-        memory_held=now.memory_held,
-        pushed_back=max(now.pushed_back - then.pushed_back, 0) if same_group else 0,
+        **{**asdict(now), **grown},
         memory_stalled=round(min(max(stalled_s / seconds, 0.0), 1.0), 3) if seconds else 0.0,
         faults=max(after.faults - before.faults, 0),
-        swapped=now.swapped,
         swapped_in=max(after.swapped_in - before.swapped_in, 0),
     )
 
@@ -181,7 +149,7 @@ def awake_of(pid: int, proc: Path = PROC) -> dict[int, tuple[float, float]]:
     """
     awake: dict[int, tuple[float, float]] = {}
     for path in (proc / str(pid) / "task").glob("*/schedstat"):
-        words = _text(path).split()
+        words = text_of(path).split()
         if len(words) > 1 and words[0].isdecimal() and words[1].isdecimal():
             awake[int(path.parent.name)] = int(words[0]) / 1e9, int(words[1]) / 1e9
         if len(awake) >= _MOST_THREADS:
@@ -197,7 +165,7 @@ def _usable(pid: int) -> int:
 
 
 def _faults(path: Path) -> int:
-    words = _text(path).rpartition(")")[2].split()
+    words = text_of(path).rpartition(")")[2].split()
     return int(words[_MAJOR_FAULTS]) if len(words) > _MAJOR_FAULTS else 0
 
 
@@ -251,8 +219,8 @@ def _groups_of(pid: int | str, proc: Path, controller: str) -> Iterator[Path]:
 
     In a container the group's path may be the host's: then there is only the root.
     """
-    groups = dict(_groups(_text(proc / str(pid) / "cgroup")))
-    mounts = _mounts(_text(proc / "self" / "mounts"))
+    groups = dict(_groups(text_of(proc / str(pid) / "cgroup")))
+    mounts = _mounts(text_of(proc / "self" / "mounts"))
     own = controller if controller in mounts and controller in groups else ""
     top = Path(mounts.get(own, "/sys/fs/cgroup"))
     folder = Path(f"{top}{groups.get(own, '')}")
@@ -261,6 +229,16 @@ def _groups_of(pid: int | str, proc: Path, controller: str) -> Iterator[Path]:
     while folder != top and top in folder.parents:
         folder = folder.parent
         yield folder
+
+
+def frozen_group(pid: int | str, proc: Path = PROC) -> str:
+    """The folder of a process's cgroup where that is frozen, of either version; "" where not."""
+    for controller in ("freezer", ""):
+        group = next(_groups_of(pid, proc, controller))
+        freezes = text_of(group / "freezer.state").startswith(("FROZEN", "FREEZING"))
+        if freezes or pairs_of(group / "cgroup.events").get("frozen"):
+            return str(group)
+    return ""
 
 
 def pids_of(pid: int | str, proc: Path = PROC) -> tuple[int, int]:
@@ -295,9 +273,9 @@ def _mounts(text: str) -> dict[str, str]:
 
 
 def _cores(folder: Path) -> float:
-    words = _text(folder / "cpu.max").split()
+    words = text_of(folder / "cpu.max").split()
     if len(words) != 2:  # noqa: PLR2004 - quota and period
-        words = [_text(folder / f"cpu.cfs_{name}_us").strip() for name in ("quota", "period")]
+        words = [text_of(folder / f"cpu.cfs_{name}_us").strip() for name in ("quota", "period")]
     if not all(word.isdecimal() for word in words) or int(words[1]) == 0:
         return 0.0
     return int(words[0]) / int(words[1])
@@ -313,8 +291,8 @@ def pressure_of(what: str, proc: Path = PROC, group: Path | None = None) -> floa
 
     From the line "some" of pressure stall information (psi); 0 where the kernel has none.
     """
-    text = _text(group / f"{what}.pressure") if group else ""
-    text = text or _text(proc / "pressure" / what)
+    text = text_of(group / f"{what}.pressure") if group else ""
+    text = text or text_of(proc / "pressure" / what)
     total = text.partition("\n")[0].rpartition("total=")[2].strip()
     return int(total) / 1e6 if text.startswith("some ") and total.isdecimal() else 0.0
 
@@ -323,19 +301,20 @@ def pressure_of(what: str, proc: Path = PROC, group: Path | None = None) -> floa
 
 
 def _number(path: Path, default: int = _UNLIMITED) -> int:
-    text = _text(path).strip()
+    text = text_of(path).strip()
     return int(text) if text.isdecimal() else default
 
 
 def pairs_of(path: Path) -> dict[str, int]:
     """The lines "name number" of a file; none of what cannot be read."""
-    words = (line.split() for line in _text(path).splitlines())
+    words = (line.split() for line in text_of(path).splitlines())
     return {w[0]: int(w[1]) for w in words if len(w) > 1 and w[1].isdecimal()}
 
 
-def _text(path: Path) -> str:
+def text_of(path: Path, most: int = _MOST_TEXT) -> str:
+    """The beginning of a file; "" where it is not there, or another user's."""
     try:
         with path.open(encoding="utf-8", errors="replace") as file:
-            return file.read(_MOST_TEXT)
+            return file.read(most)
     except OSError:
         return ""

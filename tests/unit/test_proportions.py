@@ -41,22 +41,17 @@ FULL = {
 """Folders of more than a dozen modules, with how many they have."""
 
 TUNED = {
-    "activity/thresholds.py": 12,
+    "activity/thresholds.py": 24,
     "run/guard.py": 1,
     "run/watching/jobtree.py": 1,
     "run/watching/memory.py": 1,
-    "run/watching/now.py": 3,
-    "run/watching/outputs.py": 2,
-    "run/watching/outside.py": 4,
-    "run/watching/pace.py": 9,
-    "run/watching/pacing.py": 3,
+    "run/watching/outside.py": 2,
+    "run/watching/pacing.py": 2,
     "run/docket.py": 1,
     "run/others.py": 1,
-    "run/patrol.py": 4,
-    "run/sleeping.py": 3,
-    "run/starters.py": 1,
+    "run/patrol.py": 2,
+    "run/sleeping.py": 2,
     "run/watching/roster.py": 1,
-    "run/watching/watch.py": 6,
 }
 """Numbers that say whether a job moves and when it is looked at, by the file that states them."""
 
@@ -64,8 +59,13 @@ _BESIDE_JOBS = tuple(
     f"run/{name}.py" for name in ("docket", "guard", "others", "patrol", "sleeping", "starters")
 )
 
-OF_THE_KERNEL = {"activity/peers.py", "run/watching/procs.py", "run/watching/traffic.py"}
-"""Whose numbers are those of Linux's interfaces: layouts, requests, flags."""
+OF_THE_KERNEL = {
+    "activity/peers.py",
+    "run/watching/outputs.py",
+    "run/watching/procs.py",
+    "run/watching/traffic.py",
+}
+"""Whose numbers are those of Linux's interfaces: layouts, requests, flags, descriptors."""
 
 TWICE = {
     "calls": 2, "collectives": 2, "columns": 2, "completion": 2,

@@ -68,7 +68,8 @@ def peer_of(pid: int, proc: Path = PROC) -> Peer:
     It itself, and what it has started, are its own: for these no other one is to be looked at.
     """
     with suppress(OSError, ValueError, struct.error, OverflowError):
-        inodes = {inode for fd in _descriptors(proc / str(pid)) if (inode := _inode(proc, pid, fd))}
+        wanted = _descriptors(proc / str(pid))
+        inodes = {inode for fd, inode in sockets_of(pid, proc) if fd in wanted} if wanted else set()
         table = list(_connections(proc / str(pid) / "net")) if inodes else []
         mine = [each for each in table if each.inode in inodes and not each.listens]
         if len({each.remote for each in mine}) == 1:
@@ -130,11 +131,14 @@ def _registered(path: Path) -> Iterator[int]:
             yield int(line.split()[1])
 
 
-def _inode(proc: Path, pid: int, fd: int) -> str:
-    with suppress(OSError):
-        link = os.readlink(proc / str(pid) / "fd" / str(fd))  # noqa: PTH115 - no path, a name
-        return link[8:-1] if link.startswith("socket:[") else ""
-    return ""
+def sockets_of(pid: int, proc: Path = PROC) -> Iterator[tuple[int, str]]:
+    """The sockets that a process holds: descriptor and inode; none of another user's."""
+    with suppress(OSError), os.scandir(proc / str(pid) / "fd") as entries:
+        for entry in entries:
+            with suppress(OSError):  # closed since
+                link = os.readlink(entry.path)  # noqa: PTH115 - no path, a name
+                if link.startswith("socket:["):
+                    yield int(entry.name), link[8:-1]
 
 
 def _connections(folder: Path) -> Iterator[_Connection]:
@@ -164,21 +168,11 @@ def _holder(inode: str, proc: Path) -> int:
     """The process that holds a socket; 0 where none of ours does."""
     if inode == "0":
         return 0
-    wanted = f"socket:[{inode}]"
-    names = [entry.name for entry in proc.iterdir() if entry.name.isdigit()]
-    for name in names[:_MOST_PROCESSES]:
-        with suppress(OSError):
-            if any(_links(proc / name / "fd", wanted)):
-                return int(name)
-    return 0
-
-
-def _links(folder: Path, wanted: str) -> Iterator[bool]:
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            with suppress(OSError):
-                if os.readlink(entry.path) == wanted:  # noqa: PTH115 - as above
-                    yield True
+    pids = [int(entry.name) for entry in proc.iterdir() if entry.name.isdigit()]
+    held = (
+        pid for pid in pids[:_MOST_PROCESSES] for _, its in sockets_of(pid, proc) if its == inode
+    )
+    return next(held, 0)
 
 
 def _descends(child: int, parent: int, proc: Path) -> bool:

@@ -53,6 +53,10 @@ _READS = ("pipe_read", "anon_pipe_read", "unix_stream_read", "wait_woken", "sk_w
 """Kernel functions in which a process waits to read (fs/pipe.c, net/unix, net/core of Linux)."""
 
 
+_GROWS = ("time_s", "cpu_s", "ran_s", "woken", "moved", "stored", "said", "helped_s", "started")
+"""What counts from a beginning that differs by process; Ray's tasks and TCP may be unknown (-1)."""
+
+
 @dataclass(slots=True)
 class Series:
     """The newest looks at one process since its job last got on."""
@@ -154,18 +158,8 @@ def _goes_on(before: ProcessLook, after: ProcessLook) -> bool:
 
 
 def _minus(look: ProcessLook, first: ProcessLook) -> ProcessLook:
-    return look._replace(
-        time_s=round(look.time_s - first.time_s, 3),
-        cpu_s=round(look.cpu_s - first.cpu_s, 3),
-        ran_s=round(look.ran_s - first.ran_s, 6),
-        woken=look.woken - first.woken,
-        moved=look.moved - first.moved,
-        stored=look.stored - first.stored,
-        said=look.said - first.said,
-        helped_s=round(look.helped_s - first.helped_s, 3),
-        started=look.started - first.started,
-        tasks_s=round(look.tasks_s, 3),
-    )
+    grown = {name: round(getattr(look, name) - getattr(first, name), 6) for name in _GROWS}
+    return look._replace(**grown)
 
 
 def _grown(looks: Sequence[ProcessLook], of: Callable[[ProcessLook], float]) -> float:

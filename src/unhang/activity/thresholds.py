@@ -1,4 +1,4 @@
-"""The numbers that the estimate of activity rests on, each with its reason.
+"""The numbers that tell what moves: a process, a job, a rank among its peers; each with its reason.
 
 "Recorded" are the series of tests/data/activity (`python -m lab activity record`): processes that
 are known to get on, and processes that never will. `python -m lab activity score` shows how far
@@ -68,3 +68,47 @@ RARE_TURN_S: Final = 3 * TURN_S
 
 FEW_LINES: Final = 3
 """A loop that waits for something is seen on as many lines; programs that get on, on more."""
+
+# ------------------------------------------------------------------ a job (run/watching/watch.py)
+
+SURVIVED_FACTOR: Final = 2.0
+"""A pause twice as long as the longest one that was survived is not explained by history."""
+
+IDLE_FACTOR: Final = 3.0
+"""The same where no call waits: the ranks may simply be between two phases of the program."""
+
+BUSY_FACTOR: Final = 12.0
+"""How much longer the ranks may stay away from communication while one computes or reads."""
+
+AUTO_LEAST_S: Final = SETTLED_LOOKS * APART_S
+"""No shorter quiet is suspicious, whatever the rhythm: a garbage collection, a slow disk."""
+
+AUTO_FACTOR: Final = 5.0
+"""So many times its longest standstill makes one an alarm, once the job's rhythm is known."""
+
+AUTO_AFTER: Final = 20
+"""So many looks that saw progress make a rhythm: a first step says nothing of the second."""
+
+# ------------------------------------------------------------------ a rank (run/watching/pace.py)
+
+BLOCK_NS: Final = 750_000_000
+"""Own times are summed over at least so long: a step of many calls counts as a whole."""
+
+BLOCKS: Final = 18
+"""So many of the newest blocks must agree, in thirds of their own; or two or four times as many.
+As many as one third, the first ones are warm-up."""
+
+LEAST_EXCESS: Final = 0.07
+"""A rank that needs 7 % longer than the others is slow; jitter of healthy ones stays below that."""
+
+LEAST_OF_TWO: Final = 0.12
+"""With one other rank alone nothing tells how far healthy ones differ."""
+
+ERRORS: Final = 5.5
+"""And by so many times what the other ranks differ by among each other, and what chance makes."""
+
+SUSPECT_ERRORS: Final = 2.0
+"""So many of what chance makes are enough to look again soon."""
+
+LEAST_MS: Final = 0.2
+"""Per call: less is the order in which a host wakes its processes."""

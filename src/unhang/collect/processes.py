@@ -18,6 +18,7 @@ from pathlib import Path
 
 from unhang.model import ProcessState
 from unhang.rankenv import VARIABLES
+from unhang.room import frozen_group, text_of
 from unhang.telltale import harmless_command
 
 PROC = Path("/proc")
@@ -30,6 +31,10 @@ _CLOCK_NANOSLEEP = {"x86_64": "230", "aarch64": "115"}
 """The number of that system call by machine, as /proc/PID/syscall has it (aarch64: not tried)."""
 _TIMER_ABSTIME = 1
 _SLEEP_WORDS = 4
+
+_FREEZES = ("D", "get_signal", "do_freezer_trap")
+"""The state of a process that version 1 of cgroups has frozen, whatever it waits in, and where one
+stands that version 2 has (seen on Linux 6.18; do_freezer_trap where it is not inlined)."""
 
 _TOLD = VARIABLES | {
     "NCCL_RAS_ADDR", "TORCH_WORKER_SERVER_SOCKET", "UNHANG_RUNTIME_DIR",
@@ -107,34 +112,34 @@ def read_processes(proc: Path = PROC) -> ProcessTable:
 def read_process(pid: int, proc: Path = PROC) -> Process | None:
     """Read one process; None where there is none (any more)."""
     folder = proc / str(pid)
-    line = _read(folder / "stat")
-    if line is None:
-        return None
-    name, _, rest = line.rpartition(")")
+    name, _, rest = text_of(folder / "stat").rpartition(")")
     values = rest.split()
     try:
         state, ppid, start = values[0], int(values[1]), int(values[19])
         cpu_s = (int(values[11]) + int(values[12])) / _TICKS
     except (IndexError, ValueError):
         return None
-    status = _read(folder / "status") or ""
-    command = (_read(folder / "cmdline") or "")[:MAX_COMMAND].rstrip("\0")
+    status = text_of(folder / "status")
+    command = text_of(folder / "cmdline")[:MAX_COMMAND].rstrip("\0")
     tracer = max(_number(status, "TracerPid"), 0)
+    channel = _wait_channel(folder)
+    frozen = frozen_group(pid, proc) if {state, channel}.intersection(_FREEZES) else ""
     harmless = " ".join(harmless_command(command.split("\0")))
     return Process(
         pid=pid,
         ppid=ppid,
         start_ticks=start,
         uid=_number(status, "Uid"),
-        state=state,
+        state="T" if frozen else state,
+        frozen=frozen,
         name=name.partition("(")[2],
         command=harmless,
         python=_is_python(folder, name.partition("(")[2], command),
         environ=_environ(folder),
-        wait_channel=_wait_channel(folder),
+        wait_channel=channel,
         cpu_s=cpu_s,
         tracer=tracer,
-        tracer_name=(_read(proc / str(tracer) / "comm") or "").strip() if tracer else "",
+        tracer_name=text_of(proc / str(tracer) / "comm").strip() if tracer else "",
     )
 
 
@@ -144,7 +149,7 @@ def wakes_in_s(pid: int, proc: Path = PROC) -> float:
     Python 3.11 and later sleep until a moment (clock_nanosleep(2) with TIMER_ABSTIME), which lies
     in their memory; earlier ones wait in select(2) for a while, and its rest is not to be seen.
     """
-    words = (_read(proc / str(pid) / "syscall") or "").split()
+    words = text_of(proc / str(pid) / "syscall").split()
     if len(words) <= _SLEEP_WORDS or words[0] != _CLOCK_NANOSLEEP.get(platform.machine()):
         return -1.0
     clock, flags, address = (int(word, 16) for word in words[1:_SLEEP_WORDS])
@@ -159,20 +164,13 @@ def wakes_in_s(pid: int, proc: Path = PROC) -> float:
     return max(until[0] + until[1] / 1e9 - time.clock_gettime(clock), 0.0)
 
 
-def _read(path: Path) -> str | None:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None
-
-
 def _number(status: str, key: str) -> int:
     found = re.search(rf"^{key}:\s+(\d+)", status, re.MULTILINE)
     return int(found[1]) if found else -1
 
 
 def _wait_channel(folder: Path) -> str:
-    channel = (_read(folder / "wchan") or "").strip()
+    channel = text_of(folder / "wchan").strip()
     return "" if channel == "0" else channel
 
 

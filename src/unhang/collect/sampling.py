@@ -18,7 +18,8 @@ from unhang.collect.permission import Refusal, refusal
 from unhang.collect.processes import Process, read_process, wakes_in_s
 from unhang.collect.ranks import TITLE, Target
 from unhang.collect.samplers import Sampler, SampleTry, run_sampler, samplers_for
-from unhang.model import UNKNOWN_RANK, Note, ProcessSample, Shortage
+from unhang.model import UNKNOWN_RANK, Note, ProcessSample, ProcessState, Shortage
+from unhang.record.statement import handed_on
 from unhang.room import killed_beside, reading_of, short_of
 from unhang.stacks.roles import role_of_stack
 
@@ -201,7 +202,7 @@ def _bare(target: Target, process: Process, error: str) -> ProcessSample:
         peer=peer.address,
         peer_pid=peer.pid,
         peer_command=peer.command,
-        **process.as_seen(),
+        **handed_on(process, ProcessState),
     )
 
 

@@ -35,7 +35,7 @@ MODULES = (
     "record/__init__.py", "record/contact/__init__.py", "record/contact/beatlayout.py",
     "record/contact/client.py", "record/contact/heartbeat.py", "record/contact/latest.py",
     "record/contact/marks.py", "record/contact/runtime_dir.py", "record/contact/sockets.py",
-    "record/namespaces.py", "regular.py", "stacks", "telltale",
+    "record/namespaces.py", "record/statement.py", "regular.py", "stacks", "telltale",
 )  # fmt: skip
 """Everything that the node's side imports: the standard library does the rest (a test checks)."""
 

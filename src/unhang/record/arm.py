@@ -26,7 +26,7 @@ from unhang.record.calls.recorder import Recorder
 from unhang.record.calls.ring import Foreign
 from unhang.record.contact import marks, opening
 from unhang.record.contact.beatlayout import Phase
-from unhang.record.contact.meeting import Meeting, RpcWorker, told_by, told_rpc
+from unhang.record.contact.meeting import RpcWorker, told_by, told_rpc
 from unhang.record.contact.triggers import TriggerThread
 from unhang.record.crash import CrashWatch
 from unhang.record.dumps import dumpfile
@@ -34,6 +34,7 @@ from unhang.record.dumps.staging import stage_torch_dumps
 from unhang.record.dumps.taking import take
 from unhang.record.headroom import few_descriptors, little_memory
 from unhang.record.passing import pass_lines_on
+from unhang.record.statement import Meeting
 from unhang.torchenv import settle
 
 C10D: Final = "torch.distributed.distributed_c10d"

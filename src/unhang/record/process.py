@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 import socket
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from time import time_ns
+from typing import Final
 
 from unhang.rankenv import LAUNCHERS, attempt_of, rank_env
 from unhang.record.calls.ring import Ring
@@ -19,8 +20,8 @@ from unhang.record.contact import marks
 from unhang.record.contact.beat import Beat
 from unhang.record.contact.beatlayout import Phase, Word
 from unhang.record.contact.marks import Mark
-from unhang.record.contact.meeting import Meeting
 from unhang.record.settings import Settings, read_settings
+from unhang.record.statement import Meeting, handed_on
 from unhang.telltale import without_secrets
 
 
@@ -135,46 +136,36 @@ class ArmedProcess:
 
     def mark(self) -> Mark:
         """What others may read of this process."""
-        env = rank_env(os.environ)
         return Mark(
-            pid=self.pid,
+            **{name: getattr(self, name) for name in _OF_BOTH},
             start_ticks=marks.start_ticks(),
             host=socket.gethostname(),
             pid_ns=marks.pid_namespace(),
             uid=os.geteuid(),
-            job_id=self.job_id,
             attempt=attempt_of(os.environ),
-            role=self.role,
-            phase=self.phase.name.lower(),
-            rank=self.rank,
-            world_size=self.world_size,
             local_rank=env_local_rank() if self.role == "rank" else None,
-            env_rank=self.told.rank if self.told.rank >= 0 else env.rank if env else None,
-            told_size=self.told.size if self.told.size > 0 else env.world_size if env else 0,
-            rendezvous=self.told.place,
-            leftover_s=self.told.leftover_s,
-            earlier=self.told.earlier,
+            **handed_on(self._met(), Meeting),
             backend=",".join(sorted({group.backend for group in list(self.groups.values())})),
             hooked=",".join(self.hooked),
             groups=len(self.groups),
-            socket=self.socket,
-            worker_socket=self.worker_socket,
-            fifo=self.fifo,
             heartbeat=str(self.beat.path or ""),
-            faults=self.faults,
             dumps=str(self.cases),
             run=os.environ.get("UNHANG_RUN", ""),
-            armed_by=self.armed_by,
-            armed_ns=self.armed_ns,
             updated_ns=time_ns(),
             command=_program(),
             torch=_torch_version(),
-            limited=self.limited,
             failures=self.failures.texts(),
             exception="{type}: {message}".format_map(self.exception)[:500]
             if self.exception
             else "",
         )
+
+    def _met(self) -> Meeting:
+        """How it came to its job: by its own word first, then by its environment."""
+        env, told = rank_env(os.environ), replace(self.told, phase=self.phase.name.lower())
+        rank = env.rank if env and told.env_rank is None else told.env_rank
+        size = told.told_size or (env.world_size if env else 0) or self.world_size or 0
+        return replace(told, env_rank=rank, told_size=size)
 
     def write_mark(self) -> None:
         """Write the mark; without a runtime directory there is no reader."""
@@ -194,6 +185,12 @@ class ArmedProcess:
         """A path of this process in the job's runtime directory, or None."""
         return None if self.directory is None else self.directory / f"{self.pid}.{suffix}"
 
+
+_CONVERTED: Final = {"phase", "groups", "failures", "exception"}
+_OF_BOTH: Final = (
+    {e.name for e in fields(Mark)} & {e.name for e in fields(ArmedProcess)}
+) - _CONVERTED
+"""What the mark says as it is here; the others are told in its own words."""
 
 _current: ArmedProcess | None = None
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
-from unhang.activity.thresholds import APART_S
+from unhang.activity.thresholds import APART_S, AUTO_AFTER
 from unhang.run.child.hearing import Hearing
 from unhang.run.child.speak import say
 from unhang.run.docket import Docket
@@ -27,7 +27,6 @@ from unhang.run.watching.jobtree import JobTree
 from unhang.run.watching.pacing import Pacing
 from unhang.run.watching.roster import Gone, Roster
 from unhang.run.watching.watch import (
-    AUTO_AFTER,
     Alarm,
     HangWatch,
     ProgressLook,
@@ -37,7 +36,6 @@ from unhang.run.watching.watch import (
 from unhang.run.words import end_words, slow_words, unarmed_words, work_words
 from unhang.wording import printable, rank_phrase
 
-INTERVAL_S = (0.25, 5.0)
 INTERRUPTED_S = 120.0
 """For so long after a signal to end, ranks that end are obeying it."""
 
@@ -51,10 +49,7 @@ class Patrol:
     def __init__(self, guard: Guard, orders: Orders, child: int) -> None:
         self.guard = guard
         self.orders = orders
-        low, high = INTERVAL_S
-        self.interval_s = min(max(orders.hang_after_s / 10, low), high)
-        if orders.auto:
-            self.interval_s = APART_S
+        self.interval_s = APART_S if orders.auto else min(APART_S, orders.hang_after_s / 10)
         self.watch = HangWatch(orders.hang_after_s, self.interval_s, auto=orders.auto)
         self.course = Course()
         self.pacing = Pacing()

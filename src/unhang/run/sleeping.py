@@ -11,7 +11,6 @@ from unhang.run.guard import Guard
 from unhang.run.watching.jobtree import JobTree
 from unhang.run.watching.roster import Roster
 
-IDLE_INTERVAL_S = 0.5
 BEGINNING_S, BEGINNING_INTERVAL_S = 10.0, 0.1
 
 
@@ -44,7 +43,7 @@ class Sleeper:
         """Shorter while the job begins: what dies then has hardly been seen."""
         if time.monotonic() - self._newcomers_s < BEGINNING_S:
             return min(self._interval_s, BEGINNING_INTERVAL_S)
-        return self._interval_s if roster.members else min(self._interval_s, IDLE_INTERVAL_S)
+        return self._interval_s if roster.members else self._interval_s / 2
 
     def _watch(self, roster: Roster, tree: JobTree) -> None:
         alive = {member.pid for member in roster.members}

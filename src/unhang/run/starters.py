@@ -6,7 +6,7 @@ import signal
 import time
 from collections.abc import Sequence
 
-from unhang.activity.thresholds import APART_S
+from unhang.activity.thresholds import APART_S, SETTLED_LOOKS
 from unhang.collect.processes import read_processes
 from unhang.run.child.speak import say
 from unhang.run.incident.handling import What
@@ -15,9 +15,6 @@ from unhang.run.watching.jobtree import JobTree, starter_below
 from unhang.run.watching.moving import Movement
 from unhang.run.watching.roster import Gone, Roster
 from unhang.run.words import elsewhere_words
-
-LAUNCHER_LOOKS = 6
-"""So many looks in a row must see a launcher stand still: one that imports torch computes."""
 
 TERMINATED = 128 + signal.SIGTERM
 
@@ -41,7 +38,7 @@ class RanklessCommand:
         waits = bool(roster.launchers(table))
         busy = waits and self._movement.weigh(tree.child, table, now_s).busy
         self._still = 0 if busy else self._still + 1
-        if waits and self._still < LAUNCHER_LOOKS:
+        if waits and self._still < SETTLED_LOOKS:
             return None
         self._told = True
         if not waits:

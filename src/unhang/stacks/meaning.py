@@ -208,6 +208,8 @@ def meaning_of(sample: ProcessSample) -> Meaning:
     site = user_frame(frames)
     if sample.state in _STATES:
         kind, says = _STATES[sample.state]
+        if sample.frozen:
+            says = f"frozen with its cgroup {printable(sample.frozen, 120)}"
         return Meaning(kind, says + _tracer(sample), site=site)
     if sample.state == "D":
         return Meaning("uninterruptible", _uninterruptible(sample.wait_channel), site=site)

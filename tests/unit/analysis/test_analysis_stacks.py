@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from unhang.analysis import diagnose
 from unhang.case import Case
-from unhang.model import Frame, ProcessSample, SlowRank, ThreadStack
+from unhang.collect.processes import read_process
+from unhang.model import Frame, ProcessSample, ProcessState, SlowRank, ThreadStack
+from unhang.record.statement import handed_on
 from unhang.report import Finding, Report
 from unhang.stacks.formats.saved import dump_samples, parse
 from unhang.testing import FakeJob, worked
@@ -111,6 +114,45 @@ def test_a_rank_in_a_debugger_is_freed_by_leaving_that() -> None:
     unseen = look(1, COMPUTING, 0, state="t")
     report = diagnose(Case(samples=(samples[0], unseen, samples[2])))
     assert "stopped by a debugger at" in report.findings[0].summary
+
+
+@pytest.mark.parametrize(
+    ("hierarchy", "state", "channel", "name", "frozen"),
+    [
+        ("6:freezer:/job", "D", "hrtimer_nanosleep", "freezer.state", "FROZEN\n"),
+        ("0::/job", "S", "get_signal", "cgroup.events", "populated 1\nfrozen 1\n"),
+    ],
+    ids=["version 1", "version 2"],
+)
+def test_a_rank_in_a_paused_container_is_thawed(
+    tmp_path: Path, hierarchy: str, state: str, channel: str, name: str, frozen: str
+) -> None:
+    """From /proc to text and decision: it is no slow disk, and does not wait for peers."""
+    folder, group = tmp_path / "101", tmp_path / "job"
+    mounted = "cgroup freezer" if "freezer" in hierarchy else "cgroup2 rw"
+    files = {
+        folder / "stat": f"101 (python) {state} 1 {'0 ' * 17}777 0",
+        folder / "wchan": channel,
+        folder / "cgroup": hierarchy,
+        tmp_path / "self" / "mounts": f"none {tmp_path} {mounted}",
+        group / name: frozen,
+    }
+    for path, text in files.items():
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    process = read_process(101, tmp_path)
+    assert process is not None
+    held = look(1, WAITING, **handed_on(process, ProcessState))
+    samples = parse(dump_samples([look(0, WAITING), held, look(2, WAITING)]))
+    report = diagnose(Case(samples=tuple(samples)))
+    assert essence(report) == ("problem", "UH401", "high", (1,), (0, 2))
+    assert f"rank 1 is frozen with its cgroup {group} at step" in report.findings[0].summary
+    assert report.findings[0].actions[0].startswith("Thaw its cgroup")
+    assert report.decision.reason == "stopped"
+    (group / name).unlink()
+    thawed = read_process(101, tmp_path)
+    assert thawed is not None
+    assert (thawed.state, thawed.frozen) == (state, "")
 
 
 def test_who_is_stopped_inside_the_call_has_joined_it() -> None:

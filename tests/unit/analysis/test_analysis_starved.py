@@ -17,11 +17,13 @@ WAIT = (
     Frame("all_reduce", "/x/torch/distributed/distributed_c10d.py", 2800),
     Frame("<module>", "/job/train.py", 20),
 )
-THROTTLED = Shortage(1.0, 0.2, 0.8, 1, 8, 0.2, 10, 9)
-CROWDED = Shortage(1.0, 0.1, 0.9, 16, 4)
+THROTTLED = Shortage(
+    seconds=1.0, ran_s=0.2, queued_s=0.8, threads=1, usable=8, cores=0.2, periods=10, throttled=9
+)
+CROWDED = Shortage(seconds=1.0, ran_s=0.1, queued_s=0.9, threads=16, usable=4)
 FULL = Shortage(
-    1.0, 0.1, 0.0, 0, 8, memory_limit=1 << 30, memory_used=1 << 30, memory_held=1020 << 20,
-    pushed_back=7, memory_stalled=0.8, faults=400,
+    seconds=1.0, ran_s=0.1, usable=8, memory_limit=1 << 30, memory_used=1 << 30,
+    memory_held=1020 << 20, pushed_back=7, memory_stalled=0.8, faults=400,
 )  # fmt: skip
 
 
@@ -38,7 +40,7 @@ def judged(
     """A job whose rank 1 stands somewhere, and of which the others wait in all_reduce."""
     samples = looked(1, frames, lacks)
     for rank in (0, 2) if others else ():
-        samples += looked(rank, WAIT, Shortage(1.0, 0.0, 0.0, 0, 4))
+        samples += looked(rank, WAIT, Shortage(seconds=1.0, usable=4))
     return diagnose(Case(samples=tuple(samples), world_size=3 if others else 1))
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from unhang.model import Shortage
-from unhang.room import Room, RoomReading, awake_of, pressure_of, reading_of, room_of, short_of
+from unhang.model import Room, Shortage
+from unhang.room import RoomReading, awake_of, pressure_of, reading_of, room_of, short_of
 
 
 def tree(root: Path, files: dict[str, str]) -> None:
@@ -41,8 +41,9 @@ def test_version_2(tmp_path: Path) -> None:
     )
     proc = tmp_path / "proc"
     assert room_of(77, proc) == Room(
-        1.5, 40, 30, 1_040_000_000, 1_030_000_000, 1_048_576_000, 12, 1, 2048 * 1024
-    )
+        cores=1.5, periods=40, throttled=30, memory_used=1_040_000_000, memory_held=1_030_000_000,
+        memory_limit=1_048_576_000, pushed_back=12, oom_kills=1, swapped=2048 * 1024,
+    )  # fmt: skip
     reading = reading_of(77, proc)
     assert reading.threads == {77: (1.5, 0.5)}
     assert (reading.faults, reading.memory_stalled_s) == (12, 2.5)
@@ -87,7 +88,9 @@ def test_a_limit_of_a_group_above_counts(tmp_path: Path) -> None:
             "cg/job_5/step_0/task_0/memory.max": "max\n",
         },
     )
-    assert room_of(77, tmp_path / "proc") == Room(2.0, 8, 4, 4000, 0, 4096)
+    assert room_of(77, tmp_path / "proc") == Room(
+        cores=2.0, periods=8, throttled=4, memory_used=4000, memory_limit=4096
+    )
 
 
 def test_what_is_not_there_limits_nothing(tmp_path: Path) -> None:
@@ -98,15 +101,23 @@ def test_what_is_not_there_limits_nothing(tmp_path: Path) -> None:
 
 def test_what_lies_between_two_readings() -> None:
     """Of threads that were there both times; of a group with another limit nothing is compared."""
-    before = RoomReading(
-        7, 10.0, Room(0.5, 10, 2, pushed_back=1), {7: (1.0, 2.0), 8: (0.0, 0.0)}, 4, 5, 1.0
-    )
-    after = RoomReading(
-        7, 12.0, Room(0.5, 30, 20, pushed_back=4), {7: (1.5, 3.5), 8: (0.1, 0.0), 9: (9.0, 9.0)},
-        4, 25, 2.5,
-    )  # fmt: skip
+    then = Room(cores=0.5, periods=10, throttled=2, pushed_back=1)
+    now = Room(cores=0.5, periods=30, throttled=20, pushed_back=4)
+    waits = {7: (1.5, 3.5), 8: (0.1, 0.0), 9: (9.0, 9.0)}
+    before = RoomReading(7, 10.0, then, {7: (1.0, 2.0), 8: (0.0, 0.0)}, 4, 5, 1.0)
+    after = RoomReading(7, 12.0, now, waits, 4, 25, 2.5)
     assert short_of(before, after) == Shortage(
-        2.0, 0.5, 1.5, 1, 4, 0.5, 20, 18, pushed_back=3, memory_stalled=0.75, faults=20
+        seconds=2.0,
+        ran_s=0.5,
+        queued_s=1.5,
+        threads=1,
+        usable=4,
+        cores=0.5,
+        periods=20,
+        throttled=18,
+        pushed_back=3,
+        memory_stalled=0.75,
+        faults=20,
     )
-    moved = RoomReading(7, 12.0, Room(2.0, 900, 900), {7: (1.5, 3.5)}, 4)
+    moved = RoomReading(7, 12.0, Room(cores=2.0, periods=900, throttled=900), {7: (1.5, 3.5)}, 4)
     assert short_of(before, moved).throttled == 0

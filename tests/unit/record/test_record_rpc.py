@@ -185,5 +185,5 @@ def test_what_init_rpc_is_given_names_worker_and_meeting(monkeypatch: pytest.Mon
     options = SimpleNamespace(init_method="env://", num_worker_threads=4)
     given = told_rpc(("ps",), {"rank": 1, "world_size": 3, "rpc_backend_options": options})
     assert (given.name, given.threads, given.rank, given.size) == ("ps", 4, 1, 3)
-    assert given.meeting.place == "node01:29500"
+    assert given.meeting.rendezvous == "node01:29500"
     assert told_rpc(("ps", None, 2), {}).threads == 16

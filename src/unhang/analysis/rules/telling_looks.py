@@ -15,6 +15,8 @@ _ACTIONS: Final[dict[str, str]] = {
     "stopped": "Continue it: kill -CONT PID; find out who stopped it (job control, a person).",
     "traced": "Continue it: detach its debugger (see TracerPid in /proc/PID/status); kill -CONT "
     "does not wake it.",
+    "frozen": "Thaw its cgroup: docker unpause, podman unpause, or write 0 into its cgroup.freeze "
+    "(version 1: THAWED into its freezer.state); kill -CONT does not wake it.",
     "dead": "Look for its exit code and for the kernel's out-of-memory killer (dmesg).",
     "uninterruptible": "Check the file systems and drivers of its host: dmesg, df, mount.",
     "data-loader": "Inspect its data-loader workers too: unhang stacks --tree PID.",
@@ -76,6 +78,7 @@ def actions(looks: Sequence[RankLook]) -> tuple[str, ...]:
             look.sample.exit_status is None
         ):  # else it is known how it ended, and no search is needed
             kind = "traced" if look.sample.state == "t" else look.meaning.kind
+            kind = "frozen" if look.sample.frozen else kind
             pids.setdefault(kind, []).append(look.pid)
     told = []
     for kind, which in sorted(pids.items(), key=lambda item: -len(item[1])):

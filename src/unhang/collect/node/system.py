@@ -17,6 +17,7 @@ from pathlib import Path
 
 from unhang.collect.ranks import Target
 from unhang.rasclient import DEFAULT_ADDRESS, ask_about
+from unhang.room import text_of
 from unhang.surroundings import describe_node, harmless_environment
 
 PROGRAM_S = 10.0
@@ -50,7 +51,7 @@ def take_system(targets: Sequence[Target]) -> dict[str, bytes]:
     node = describe_node({}, torch, next(filter(None, map(_folder, targets)), ""))
     node["nccl"] = sorted({v for target in targets for v in _nccl(target)})
     driver = Path("/proc/driver/nvidia/version")
-    node["driver"] = _text(driver).splitlines()[:1]
+    node["driver"] = text_of(driver).splitlines()[:1]
     files["node.json"] = _json(node)
     return files
 
@@ -69,12 +70,12 @@ def _process(target: Target) -> dict[str, object]:
     return {
         "pid": target.process.pid,
         "command": target.process.command.split(),
-        "status": _fields(_text(folder / "status")),
-        "limits": _text(folder / "limits").splitlines(),
+        "status": _fields(text_of(folder / "status")),
+        "limits": text_of(folder / "limits").splitlines(),
         "wait_channel": target.process.wait_channel,
-        "kernel_stack": _text(folder / "stack").splitlines(),
-        "cgroup": _text(folder / "cgroup").splitlines(),
-        "oom_score": _text(folder / "oom_score").strip(),
+        "kernel_stack": text_of(folder / "stack").splitlines(),
+        "cgroup": text_of(folder / "cgroup").splitlines(),
+        "oom_score": text_of(folder / "oom_score").strip(),
         "open_files": _count(folder / "fd"),
         "environment": harmless_environment(environ),
     }
@@ -90,14 +91,6 @@ def _count(folder: Path) -> int:
         return sum(1 for _ in folder.iterdir())
     except OSError:
         return -1
-
-
-def _text(path: Path) -> str:
-    try:
-        with path.open(encoding="utf-8", errors="replace") as file:
-            return file.read(MAX_TEXT)
-    except OSError:
-        return ""
 
 
 def _json(value: object) -> bytes:
@@ -153,14 +146,14 @@ def _ras_addresses(targets: Sequence[Target]) -> list[str]:
 
 
 def _torch_folder(target: Target) -> Path | None:
-    found = _TORCH.search(_text(Path(f"/proc/{target.process.pid}/maps")))
+    found = _TORCH.search(text_of(Path(f"/proc/{target.process.pid}/maps")))
     return Path(found[1]) if found else None
 
 
 def _torch(target: Target) -> str:
     """Version of the torch that a rank has loaded, read from its files, not imported."""
     folder = _torch_folder(target)
-    found = _VERSION.search(_text(folder / "version.py")) if folder else None
+    found = _VERSION.search(text_of(folder / "version.py")) if folder else None
     return found[1] if found else ""
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from unhang.doctor.agents.machine import machine_now
-from unhang.room import room_of
+from unhang.room import room_of, text_of
 from unhang.surroundings import harmless_environment
 
 SIOCGIFADDR, SIOCGIFMTU, SIOCGIFFLAGS = 0x8915, 0x8921, 0x8913
@@ -34,11 +34,7 @@ def settings() -> dict[str, str]:
 
 def read(path: str, limit: int = 4096) -> str:
     """Text of a small file, or ""."""
-    try:
-        with Path(path).open(encoding="utf-8", errors="replace") as file:
-            return file.read(limit).strip()
-    except OSError:
-        return ""
+    return text_of(Path(path), limit).strip()
 
 
 def count_in(path: str) -> int:

@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from unhang.room import pairs_of, pids_of
+from unhang.room import pairs_of, pids_of, text_of
 
 WINDOW_S = 0.5
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -89,11 +89,8 @@ def machine_now(proc: Path = Path("/proc")) -> Machine:
 
 def _last_minute(path: Path) -> float:
     """Share of the last minute in which a process waited, of a file of PSI."""
-    try:
-        told = path.read_text(encoding="ascii").partition("avg60=")[2].split()[0]
-        return round(float(told) / 100, 4)
-    except (OSError, ValueError, IndexError):
-        return -1.0
+    words = text_of(path).partition("avg60=")[2].split()
+    return round(float(words[0]) / 100, 4) if words else -1.0
 
 
 def _clock() -> tuple[bool | None, float]:

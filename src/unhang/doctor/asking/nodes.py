@@ -22,7 +22,8 @@ from unhang.incoming import fit, value_of
 SHIPMENT = Shipment(
     "unhang.doctor.agents.node",
     ("__init__.py", "_version.py", "activity/__init__.py", "activity/looks.py", "isolated.py",
-     "model.py", "regular.py", "room.py", "surroundings.py",
+     "model.py", "record/statement.py", "regular.py", "room.py",
+     "surroundings.py",
      "telltale", "record/__init__.py", "record/contact/__init__.py",
      "record/contact/runtime_dir.py", "collect/__init__.py", "collect/parcel.py",
      "doctor/__init__.py", "doctor/agents"),

@@ -30,8 +30,8 @@ from unhang.doctor.checks.results import CheckResult, Level, host_subject, judge
 from unhang.doctor.checks.variables import CONTRADICTIONS, DEPRECATED, misspelt
 from unhang.faults import faults_of, library_of
 from unhang.incoming import overlaid
+from unhang.model import Room
 from unhang.report import Subject
-from unhang.room import Room
 from unhang.torchenv import warned_of
 from unhang.wording import printable
 

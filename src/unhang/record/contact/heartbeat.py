@@ -6,7 +6,7 @@ import os
 import re
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Final
 
 from unhang.record.contact.beatlayout import (
@@ -30,12 +30,14 @@ from unhang.record.contact.beatlayout import (
     Word,
     bytes_of,
 )
+from unhang.record.statement import ProgramState
+from unhang.telltale import without_secrets
 
 _NUMBER: Final = re.compile(r"[0-9]{1,9}")
 
 
 @dataclass(frozen=True, slots=True)
-class Heartbeat:
+class Heartbeat(ProgramState):
     """What a heartbeat file says. Times are wall clock in ns, 0 where nothing happened yet.
 
     Attributes:
@@ -46,23 +48,14 @@ class Heartbeat:
         waits, waited: Waits begun and ended through Python.
         op, group, file, line, function: The last call through Python, and where it was made.
         recorded: Calls of our own ring as of `tick_ns`: sends and receives on Gloo.
-        lost_ns: When a call last raised because a peer was gone or did not come in time.
         failed: How many calls and waits have raised; they are counted as ended as well.
         seen_file, seen_line, seen_function, seen_ns: Where the program's own code was seen last,
             once a second and when it asked to end.
         at: A number that stands for the line in which the program's thread was then, be it a
             library's; 0 where it is not known.
-        activity: What the program says that it does between steps ("evaluation"), or "".
-        awaits, has_set: The key of a store that it waits for, and the one that it set last through
-            Python, or ""; of long ones the end.
-        asks, asks_in, asks_for: The workers of RPC that it waits for, with commas; in which call
-            ("" for none), and which function they are to run.
-        worker, serving: Its own name as an RPC worker, or ""; and how many threads serve others.
         thread: The kernel's number of the recorder's own thread, whose work is not the program's;
             0 where there is none.
         numel: Elements of its first tensor; None where it has none, or it was not noted.
-        roots: Numbers of the last call that had a root, and of the one right before it if it had
-            one, too; and that root: the rank in the group that data came from, or went to.
         tick_ns: When the recorder's thread last ran: it stands still while a thread keeps the
             GIL and while the process is stopped.
         groups: Counters as of `tick_ns`; they include calls issued from C++.
@@ -91,8 +84,6 @@ class Heartbeat:
     function: str = ""
     groups: tuple[GroupBeat, ...] = ()
     numel: int | None = None
-    roots: tuple[tuple[int, int], ...] = ()
-    lost_ns: int = 0
     recorded: int = 0
     failed: int = 0
     seen_file: str = ""
@@ -100,14 +91,6 @@ class Heartbeat:
     seen_function: str = ""
     seen_ns: int = 0
     at: int = 0
-    activity: str = ""
-    awaits: str = ""
-    has_set: str = ""
-    asks: str = ""
-    asks_in: str = ""
-    asks_for: str = ""
-    worker: str = ""
-    serving: int = 0
     thread: int = 0
 
     @property
@@ -122,6 +105,16 @@ class Heartbeat:
     def last_ns(self) -> int:
         """Time of the last sign of life of the program itself (not of our thread)."""
         return max(self.call_ns, self.waited_ns, self.step_ns)
+
+
+_DECLARED: Final = {each.name: str(each.type) for each in fields(Heartbeat)}
+_WORDS: Final = {
+    word.name.lower(): word
+    for word in Word
+    if _DECLARED.get(word.name.lower()) in ("int", "int | None")
+}
+"""The fields that have a word of their own, by its name."""
+_MAYBE: Final = [name for name in _WORDS if _DECLARED[name] == "int | None"]
 
 
 def read_heartbeat(path: str | os.PathLike[str]) -> Heartbeat | None:
@@ -153,44 +146,20 @@ def parse_heartbeat(data: bytes, again: bytes = b"") -> Heartbeat | None:
 
 
 def _heartbeat(words: memoryview[int], data: bytes, *, has_site: bool) -> Heartbeat:
-    def maybe(word: Word) -> int | None:
-        return None if words[word] < 0 else words[word]
-
+    told: dict[str, Any] = {name: words[word] for name, word in _WORDS.items()}
+    told |= {name: None for name in _MAYBE if told[name] < 0}
     phase = words[Word.PHASE]
     site: dict[str, Any] = read_slot(data, words[Word.SITE] - 1) if has_site else {}
     seen = read_slot(data, words[Word.SEEN_SITE] - 1)
     return Heartbeat(
-        pid=words[Word.PID],
-        start_ticks=words[Word.START_TICKS],
+        **told,
         phase=Phase(phase).name.lower() if 0 <= phase < len(Phase) else "unknown",
-        rank=maybe(Word.RANK),
-        world_size=maybe(Word.WORLD_SIZE),
-        local_rank=maybe(Word.LOCAL_RANK),
-        attempt=words[Word.ATTEMPT],
-        step=maybe(Word.STEP),
-        step_ns=words[Word.STEP_NS],
-        calls=words[Word.CALLS],
-        enqueued=words[Word.ENQUEUED],
-        call_ns=words[Word.CALL_NS],
-        waits=words[Word.WAITS],
-        waited=words[Word.WAITED],
-        waited_ns=words[Word.WAITED_NS],
-        tick_ns=words[Word.TICK_NS],
         groups=tuple(_read_groups(words, data)),
-        numel=maybe(Word.NUMEL),
         roots=tuple(_roots(words[Word.ROOT])),
-        lost_ns=words[Word.LOST_NS],
-        recorded=words[Word.RECORDED],
-        failed=words[Word.FAILED],
-        seen_file=seen.get("file", ""),
-        seen_line=seen.get("line", 0),
-        seen_function=seen.get("function", ""),
-        seen_ns=words[Word.SEEN_NS],
-        at=max(words[Word.AT], 0),
+        **{f"seen_{key}": seen[key] for key in ("file", "line", "function") if seen},
         activity=read_slot(data, words[Word.TOLD_SITE] - 1).get("op", ""),
         **_awaited(read_slot(data, AWAITED_SLOT)),
-        has_set=read_slot(data, SET_SLOT).get("file", ""),
-        thread=max(words[Word.THREAD], 0),
+        has_set=without_secrets(read_slot(data, SET_SLOT).get("file", "")),
         **site,
     )
 
@@ -199,7 +168,7 @@ def _awaited(slot: dict[str, Any]) -> dict[str, Any]:
     """What it waits for: a key of a store where no call of RPC is named."""
     own = {"worker": slot.get("group", ""), "serving": slot.get("line", 0)}
     if not slot.get("op"):
-        return {"awaits": slot.get("file", ""), **own}
+        return {"awaits": without_secrets(slot.get("file", "")), **own}
     return {"asks": slot["file"], "asks_in": slot["op"], "asks_for": slot["function"], **own}
 
 

@@ -15,7 +15,7 @@ import socket
 import stat
 import tempfile
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,6 +30,7 @@ from unhang.record.contact.runtime_dir import (
     safe_name,
 )
 from unhang.record.namespaces import Named, Numbers, pid_namespace, start_ticks, stat_words
+from unhang.record.statement import Meeting
 
 __all__ = [
     "Mark",
@@ -55,7 +56,7 @@ MAX_MARKS: Final = 65536
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Mark:
+class Mark(Meeting):
     """What one armed process says of itself.
 
     Attributes:
@@ -64,14 +65,7 @@ class Mark:
             for ever.
         role: "rank" once `init_process_group` has returned in it; "launcher", "helper" (a child
             made by multiprocessing) or "unknown" before.
-        phase: "imported", "initialising", "ready", "destroyed", "exited".
         rank: Global rank; None unless the role is "rank".
-        env_rank: What its environment says, or it told `init_process_group`; a hint only, helpers
-            inherit it.
-        told_size: The number of ranks by the same word; 0 where nothing says.
-        rendezvous: Where it meets its peers ("node01:29500", a file), or "" before it does.
-        leftover_s: For how long that file had been there when the run began; 0 where it was not.
-        earlier: How many attempts of torchrun have met at that store before.
         backend: What the backends of its groups call themselves, with commas.
         hooked: Those of them for which a hook of torch's records (torch 2.15): its worker server
             knows their recorders by name.
@@ -98,11 +92,10 @@ class Mark:
     job_id: str = ""
     attempt: int = 0
     role: str = "unknown"
-    phase: str = "imported"
+    phase: str = field(default="imported", kw_only=True)
     rank: int | None = None
     world_size: int | None = None
     local_rank: int | None = None
-    env_rank: int | None = None
     backend: str = ""
     hooked: str = ""
     groups: int = 0
@@ -121,16 +114,12 @@ class Mark:
     limited: str = ""
     failures: tuple[str, ...] = ()
     exception: str = ""
-    told_size: int = 0
-    rendezvous: str = ""
-    leftover_s: int = 0
-    earlier: int = 0
 
 
-_INTS: Final = frozenset({"pid", "start_ticks", "uid", "attempt", "groups", "armed_ns",
-                          "updated_ns", "told_size", "leftover_s", "earlier"})  # fmt: skip
 _NUMBERS: Final = Numbers()
-_MAYBE_INTS: Final = frozenset({"rank", "world_size", "local_rank", "env_rank"})
+_TYPES: Final = {"int": (int,), "int | None": (int, type(None)), "str": (str,)}
+"""What JSON may hold of a field, by how that is declared."""
+_DECLARED: Final = {each.name: str(each.type) for each in fields(Mark)}
 
 
 # ------------------------------------------------------------------ identity
@@ -283,16 +272,11 @@ def _read_mark(path: Path) -> Mark | None:
 def _mark_from(raw: Any) -> Mark | None:  # noqa: ANN401 - whatever the file holds
     if not isinstance(raw, dict) or raw.get("schema") != SCHEMA:
         return None
-    known = {field.name: raw[field.name] for field in fields(Mark) if field.name in raw}
+    known = {name: raw[name] for name in _DECLARED if name in raw}
     failures = known.pop("failures", [])
     if not isinstance(failures, list) or not all(isinstance(text, str) for text in failures):
         return None
-    for name, value in known.items():
-        if name in _MAYBE_INTS and value is None:
-            continue
-        wanted = int if name in _INTS | _MAYBE_INTS else str
-        if type(value) is not wanted:
-            return None
-    if not {"pid", "start_ticks"} <= set(known):
+    fits = all(type(value) in _TYPES[_DECLARED[name]] for name, value in known.items())
+    if not fits or not {"pid", "start_ticks"} <= set(known):
         return None
     return Mark(**known, failures=tuple(failures))

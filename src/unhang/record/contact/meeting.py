@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
 from unhang.record.contact.beatlayout import bytes_of
+from unhang.record.statement import Meeting
 from unhang.telltale import without_secrets
 
 _MOST_COMMAND = 1 << 16
@@ -22,34 +23,19 @@ _RPC_THREADS = 16
 _POSITIONS = ("backend", "init_method", "timeout", "world_size", "rank", "store")
 
 
-class Meeting(NamedTuple):
-    """-1, 0 and "" for what it does not say.
-
-    Attributes:
-        leftover_s: Where they meet at a file: for how long it had been there, with something in it,
-            when the run began; 0 where it was not.
-        earlier: How many attempts of torchrun have met at this place before, and left their
-            addresses there; 0 where each has a store of its own.
-    """
-
-    rank: int = -1
-    size: int = 0
-    place: str = ""
-    leftover_s: int = 0
-    earlier: int = 0
-
-
 def told_by(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Meeting:
     """Read the arguments of `init_process_group`, and what they leave to the environment."""
     given = {**dict(zip(_POSITIONS, args, strict=False)), **kwargs}
     parts = urlsplit(str(given.get("init_method") or "env://"))
     query = parse_qs(parts.query)
+    rank = _first(given.get("rank"), query.get("rank", [""])[0], os.environ.get("RANK"))
+    size = _first(
+        given.get("world_size"), query.get("world_size", [""])[0], os.environ.get("WORLD_SIZE")
+    )
     return Meeting(
-        rank=_first(given.get("rank"), query.get("rank", [""])[0], os.environ.get("RANK")),
-        size=_first(
-            given.get("world_size"), query.get("world_size", [""])[0], os.environ.get("WORLD_SIZE")
-        ),
-        place=""
+        env_rank=rank if rank >= 0 else None,
+        told_size=max(size, 0),
+        rendezvous=""
         if given.get("store") is not None
         else _place(parts.scheme, parts.netloc, parts.path),
         leftover_s=_leftover_s(parts.path) if parts.scheme == "file" else 0,
@@ -103,12 +89,12 @@ class RpcWorker(NamedTuple):
     @property
     def rank(self) -> int:
         """Its number; -1 where nothing says."""
-        return self.meeting.rank
+        return -1 if self.meeting.env_rank is None else self.meeting.env_rank
 
     @property
     def size(self) -> int:
         """How many workers there are; 0 where they come and go."""
-        return max(self.meeting.size, 0)
+        return self.meeting.told_size
 
 
 def told_rpc(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> RpcWorker:

@@ -13,6 +13,7 @@ from unhang.record.calls.making import MAKES
 from unhang.record.contact.beatlayout import bytes_of
 from unhang.record.contact.heartbeat import Heartbeat
 from unhang.record.contact.latest import read_page
+from unhang.record.statement import Meeting, ProgramState, handed_on
 from unhang.run.watching.roster import (
     Gone,
     WatchedRank,
@@ -22,7 +23,6 @@ from unhang.run.watching.roster import (
 )
 from unhang.stacks.formats import faulthandlers
 from unhang.stacks.ownership import is_library
-from unhang.telltale import without_secrets
 
 _AFTER_LOOKS = 2
 _ALL_TO_ALL = "all_to_all"
@@ -60,25 +60,13 @@ class Collected:
 def told_by(rank: Collected) -> dict[str, Any]:
     """The fields of a sample that tell how far a rank has come, and what it was given."""
     mark, beat = rank.member.mark, rank.beat
-    told: dict[str, Any] = {
-        "phase": mark.phase,
-        "told_size": mark.told_size or mark.world_size or 0,
-        "rendezvous": mark.rendezvous,
-        "leftover_s": mark.leftover_s,
-        "earlier": mark.earlier,
-        "went_on": rank.went_on,
-    }
+    told = {**handed_on(mark, Meeting), "went_on": rank.went_on}
     if beat is not None:
-        told["activity"] = beat.activity
-        told["awaits"] = without_secrets(beat.awaits)
-        told["has_set"] = without_secrets(beat.has_set)
-        told |= {"worker": beat.worker, "serving": beat.serving, "asks": beat.asks}
-        told |= {"asks_in": beat.asks_in, "asks_for": beat.asks_for}
+        told |= handed_on(beat, ProgramState)
     if beat is not None and beat.op:
-        told |= {"last_op": beat.op, "last_call": beat.calls, "lost_ns": beat.lost_ns}
+        told |= {"last_op": beat.op, "last_call": beat.calls}
         told["last_numel"] = -1 if beat.numel is None else beat.numel
         told["makes"] = tuple(beat.group.split(" ")) if beat.op == MAKES else ()
-        told["roots"] = beat.roots
         told["splits"] = _splits(mark.heartbeat) if beat.op == _ALL_TO_ALL else ()
         told["last_site"] = f"{beat.file}:{beat.line}"
     return told

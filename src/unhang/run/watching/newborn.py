@@ -7,16 +7,14 @@ until it has joined a group, and is looked at like the others when these wait fo
 
 from __future__ import annotations
 
-import os
-import socket
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from unhang.collect.processes import Process, ProcessTable, read_processes
 from unhang.collect.ranks import find_ranks, is_launcher
-from unhang.rankenv import attempt_of, number_of
+from unhang.rankenv import number_of
 from unhang.record.contact.marks import Mark, alive
-from unhang.run.watching.outside import SEARCH_S
+from unhang.run.watching.outside import SEARCH_S, seen_mark
 
 STARTING = "starting"
 BEFORE = (STARTING, "imported")
@@ -113,19 +111,7 @@ class Newborns:
         """Its own mark with the rank, or what one would say, as far as it is seen from outside."""
         if own is not None:
             return replace(own, env_rank=rank, told_size=size)
-        return Mark(
-            pid=process.pid,
-            start_ticks=process.start_ticks,
-            host=socket.gethostname(),
-            uid=os.geteuid(),
-            job_id=self.job,
-            run=self.run,
-            attempt=attempt_of(process.environ or {}),
-            phase=STARTING,
-            env_rank=rank,
-            told_size=size,
-            command=process.command[:1000],
-        )
+        return seen_mark(self.job, self.run, process, STARTING, rank, size)
 
 
 def _environ(process: Process, name: str) -> str:

@@ -12,15 +12,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from statistics import median
 
+from unhang.activity.thresholds import APART_S, SETTLED_LOOKS, WINDOW_LOOKS
 from unhang.record.contact.beatlayout import GroupBeat
 from unhang.record.contact.heartbeat import Heartbeat, read_heartbeat
 from unhang.record.contact.marks import Mark, alive, read_marks
 from unhang.run.watching.roster import finished_calls, is_waiting
 
+_RATE_OVER_S = SETTLED_LOOKS * APART_S
 _IN_JOB = frozenset({"initialising", "ready", "destroyed"})
-_RATE_OVER_S = 10.0
-_FEW_LOOKS, _LATE_LOOKS = 5, 60
-"""Looks after which lateness is reported, and over which it is counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,9 +166,9 @@ class Looker:
             yield GroupNow(name, description, backend, ranks, finished, rate, behind(members))
 
     def _lateness(self, job: str, pid: int, *, awaited: bool) -> int | None:
-        seen = self._late.setdefault((job, pid), deque(maxlen=_LATE_LOOKS))
+        seen = self._late.setdefault((job, pid), deque(maxlen=WINDOW_LOOKS))
         seen.append(awaited)
-        return round(100 * sum(seen) / len(seen)) if len(seen) >= _FEW_LOOKS else None
+        return round(100 * sum(seen) / len(seen)) if len(seen) >= SETTLED_LOOKS else None
 
     def _moved(self, job: str, pid: int, finished: int, now: float) -> float | None:
         """When a look first saw what has finished by now; None where it was so at the first."""

@@ -12,7 +12,7 @@ import os
 import socket
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from unhang.collect.processes import Process, ProcessTable, read_processes
@@ -20,6 +20,7 @@ from unhang.collect.ranks import Target, find_ranks
 from unhang.rankenv import attempt_of
 from unhang.record import HOOK_DIR
 from unhang.record.contact.marks import Mark
+from unhang.room import text_of
 
 UNARMED = "unarmed"
 """The phase of a process without a recorder."""
@@ -27,11 +28,10 @@ UNARMED = "unarmed"
 SEARCH_S, _LONGEST_S = 2.0, 60.0
 """Between two searches: reading all of /proc is not free, and jobs rarely get ranks later."""
 
-_PATIENCE_S = 90.0
+_PATIENCE_S = 2 * _LONGEST_S
 """For so long a process that has the hook may take from loading libtorch to being armed."""
 
 _TAKES_A_VALUE = ("-X", "-W", "--check-hash-based-pycs")
-_MOST_BYTES = 1 << 22
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,25 +94,34 @@ class Outsiders:
                 self.known[key] = Unarmed(self._mark(target), target.rank, why)
 
     def _mark(self, target: Target) -> Mark:
-        """What a recorder would have written, as far as it can be seen from outside."""
-        process = target.process
-        return Mark(
-            pid=process.pid,
-            start_ticks=process.start_ticks,
-            host=socket.gethostname(),
-            uid=process.uid,
-            job_id=self.job,
-            run=self.run,
-            attempt=attempt_of(process.environ or {}),
+        seen = seen_mark(
+            self.job, self.run, target.process, UNARMED, target.rank, target.world_size
+        )
+        return replace(
+            seen,
             role="rank",
-            phase=UNARMED,
             rank=target.rank,
             world_size=target.world_size or None,
             local_rank=target.local_rank if target.local_rank >= 0 else None,
-            env_rank=target.rank,
             armed_ns=time.time_ns(),
-            command=process.command[:1000],
         )
+
+
+def seen_mark(job: str, run: str, process: Process, phase: str, rank: int, size: int) -> Mark:
+    """What a recorder would have written, as far as it can be seen from outside."""
+    return Mark(
+        pid=process.pid,
+        start_ticks=process.start_ticks,
+        host=socket.gethostname(),
+        uid=process.uid,
+        job_id=job,
+        run=run,
+        attempt=attempt_of(process.environ or {}),
+        phase=phase,
+        env_rank=rank,
+        told_size=size,
+        command=process.command[:1000],
+    )
 
 
 def why_unarmed(process: Process, *, waited: bool) -> str:
@@ -152,18 +161,9 @@ def _skips_the_hook(option: str) -> bool:
 
 def _environ(pid: int) -> dict[str, str]:
     """What a process was started with; empty where it cannot be read."""
-    words = _head(f"/proc/{pid}/environ").split(b"\0")
-    pairs = (word.decode("utf-8", "replace").partition("=") for word in words)
+    pairs = (word.partition("=") for word in text_of(Path(f"/proc/{pid}/environ")).split("\0"))
     return {name: value for name, _, value in pairs}
 
 
 def _uses_torch(pid: int) -> bool:
-    return b"/libtorch" in _head(f"/proc/{pid}/maps")
-
-
-def _head(path: str) -> bytes:
-    try:
-        with Path(path).open("rb") as file:
-            return file.read(_MOST_BYTES)
-    except OSError:
-        return b""
+    return "/libtorch" in text_of(Path(f"/proc/{pid}/maps"))

@@ -17,24 +17,18 @@ from itertools import accumulate
 from statistics import median
 from typing import Final, NamedTuple
 
+from unhang.activity.thresholds import (
+    BLOCK_NS,
+    BLOCKS,
+    ERRORS,
+    LEAST_EXCESS,
+    LEAST_MS,
+    LEAST_OF_TWO,
+    SUSPECT_ERRORS,
+)
 from unhang.model import SlowRank
 
-BLOCK_NS: Final = 750_000_000
-BLOCKS: Final = 18
-"""So many of the newest blocks must agree, in thirds of their own; or two or four times as many."""
-FIRST_BLOCKS: Final = 5
-"""The first ones are warm-up."""
 MOST_BLOCKS: Final = 100 * BLOCKS
-LEAST_EXCESS: Final = 0.07
-"""A rank that needs 7 % longer than the others is slow; jitter of healthy ones stays below that."""
-LEAST_OF_TWO: Final = 0.12
-"""With one other rank alone nothing tells how far healthy ones differ."""
-SPREADS, ERRORS = 5.0, 5.5
-"""And by so many times what the other ranks differ by among each other, and what chance makes."""
-SUSPECT_ERRORS: Final = 2.0
-"""So many of what chance makes are enough to look again soon."""
-LEAST_MS: Final = 0.2
-"""Per call: less is the order in which a host wakes its processes."""
 
 
 class Arrival(NamedTuple):
@@ -64,7 +58,7 @@ class Pace:
     blocks: list[_Block] = field(default_factory=list)
     told: set[int] = field(default_factory=set)
     _seen: dict[int, int] = field(default_factory=dict)
-    _skip: int = FIRST_BLOCKS
+    _skip: int = BLOCKS // 3
 
     def see(self, calls: Mapping[int, Sequence[Arrival]]) -> SlowRank | None:
         """Take the newest calls of all ranks into account.
@@ -164,7 +158,7 @@ def _slowest(recent: Sequence[_Block]) -> tuple[int, float, float]:
     late_ms = median(_late_ms(block, worst) for block in recent)
     least = LEAST_EXCESS if len(others) > 1 else LEAST_OF_TWO
     error = max(_error(recent, worst), median(_error(recent, rank) for rank in excess))
-    surely = max(least, SPREADS * spread, ERRORS * error)
+    surely = max(least, ERRORS * spread, ERRORS * error)
     if excess[worst] < surely or not steadily or late_ms < LEAST_MS:
         return worst, 0.0, 0.0
     return worst, excess[worst], late_ms

@@ -25,11 +25,10 @@ from unhang.record.contact.marks import Mark
 from unhang.run.watching.pace import Arrival, Pace
 
 EVERY_S: Final = 8.0
-SUSPECTED_S: Final = 3.0
-"""The next look at ranks when one seems to be slow."""
+SUSPECTED_S: Final = EVERY_S / 2
+"""The next look at ranks when one seems to be slow, and how long each may take to answer."""
 PER_RANK_S: Final = 0.5
 """With many ranks on a node the looks come less often: 1 % of a core for each of them at most."""
-PATIENCE_S: Final = EVERY_S / 2
 
 
 @dataclass(slots=True)
@@ -59,7 +58,7 @@ class Pacing:
         calls: dict[int, list[Arrival]] = {}
         try:
             for mark in marks:
-                data = ask_worker(mark.worker_socket, "fr_trace_json", PATIENCE_S, mark.pid)
+                data = ask_worker(mark.worker_socket, "fr_trace_json", SUSPECTED_S, mark.pid)
                 calls[mark.rank or 0] = arrivals_of(json.loads(data))
         except (AskError, RefusedError, OSError, ValueError, RecursionError):
             return  # a rank that does not answer is the hang watch's business

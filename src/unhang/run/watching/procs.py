@@ -9,12 +9,12 @@ import fcntl
 import os
 import struct
 from collections.abc import Container, Iterable, Mapping
-from contextlib import suppress
 from pathlib import Path
 
 from unhang.activity.looks import ProcessLook
 from unhang.collect.processes import ProcessTable, read_process
 from unhang.record.contact.marks import stat_words
+from unhang.room import pairs_of, text_of
 from unhang.run.watching.traffic import bytes_of
 
 _STATUS_WORD = 49
@@ -58,6 +58,7 @@ def reaped_status(descriptor: int) -> int | None:
 
 _OF_RAY = "ray::"
 _MOVED = ("rchar:", "wchar:", "read_bytes:", "write_bytes:")
+_SWITCHES = "voluntary_ctxt_switches:"
 _STORED = ("read_bytes:", "write_bytes:")
 
 
@@ -97,7 +98,7 @@ def work_of(
         wait_channel=own.wait_channel if own is not None else "",
         cpu_s=cpu_s,
         ran_s=_ran_s(pid),
-        woken=_woken(pid),
+        woken=pairs_of(Path(f"/proc/{pid}/task/{pid}/status")).get(_SWITCHES, 0),
         moved=io,
         stored=stored,
         said=_io_bytes([f"{pid}/task/{pid}"], ("wchar:",)) if prints else 0,
@@ -114,12 +115,8 @@ it took 6 % of a core on a crowded machine, and a third of one where there was r
 
 def _pollers(pid: int) -> list[int]:
     """The threads of a process that poll for RPC, whatever the program does."""
-    found = []
-    for path in Path(f"/proc/{pid}/task").glob("[0-9]*/comm"):
-        with suppress(OSError):
-            if path.read_text(encoding="utf-8", errors="replace").strip() == _POLLER:
-                found.append(int(path.parent.name))
-    return found
+    names = Path(f"/proc/{pid}/task").glob("[0-9]*/comm")
+    return [int(name.parent.name) for name in names if text_of(name).strip() == _POLLER]
 
 
 def ray_tasks_s(pid: int, table: ProcessTable, ranks: Container[int]) -> float:
@@ -135,20 +132,8 @@ def ray_tasks_s(pid: int, table: ProcessTable, ranks: Container[int]) -> float:
     return sum(max(p.cpu_s, 0.0) for task in tasks for p in table.below(task))
 
 
-def _woken(pid: int) -> int:
-    try:
-        status = Path(f"/proc/{pid}/task/{pid}/status").read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
-        return 0
-    words = status.partition("\nvoluntary_ctxt_switches:")[2].split(maxsplit=1)
-    return int(words[0]) if words else 0
-
-
 def _ran_s(pid: int) -> float:
-    try:
-        words = Path(f"/proc/{pid}/task/{pid}/schedstat").read_text(encoding="ascii").split()
-    except (OSError, UnicodeDecodeError):
-        return 0.0
+    words = text_of(Path(f"/proc/{pid}/task/{pid}/schedstat")).split()
     return int(words[0]) / 1e9 if words else 0.0
 
 
@@ -157,11 +142,5 @@ def _io_bytes(folders: Iterable[str], kinds: tuple[str, ...] = _MOVED) -> int:
 
     A single long write shows in the latter while it goes on, in the former only once it ends.
     """
-    total = 0
-    for folder in folders:
-        try:
-            lines = Path(f"/proc/{folder}/io").read_text(encoding="ascii").splitlines()
-        except (OSError, UnicodeDecodeError):
-            continue
-        total += sum(int(line.split()[1]) for line in lines if line.startswith(kinds))
-    return total
+    counted = (pairs_of(Path(f"/proc/{folder}/io")) for folder in folders)
+    return sum(told.get(kind, 0) for told in counted for kind in kinds)

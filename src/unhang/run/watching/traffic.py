@@ -10,7 +10,8 @@ import socket
 import struct
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from pathlib import Path
+
+from unhang.activity.peers import sockets_of
 
 _SOCK_DIAG, _BY_FAMILY = 4, 20
 _DUMP_REQUEST = 0x301
@@ -43,7 +44,7 @@ def bytes_of(pids: Iterable[int], sockets: Mapping[int, int]) -> int:
     """Bytes of those sockets that these processes hold, each once."""
     if not sockets:
         return 0
-    held = {inode for pid in pids for inode in _inodes(pid)}
+    held = {int(inode) for pid in pids for _, inode in sockets_of(pid)}
     return sum(sockets.get(inode, 0) for inode in held)
 
 
@@ -74,21 +75,3 @@ def _counted(message: bytes) -> Iterator[tuple[int, int]]:
         if kind == _TCP_INFO and size >= _ATTRIBUTE + _INFO_BYTES:
             yield inode, sum(struct.unpack_from("=QQ", message, at + _ATTRIBUTE + _ACKED_AT))
         at += max(size + -size % 4, _ATTRIBUTE)
-
-
-def _inodes(pid: int) -> Iterator[int]:
-    """The sockets that a process holds; none where it is gone or another user's."""
-    try:
-        held = list(Path(f"/proc/{pid}/fd").iterdir())
-    except OSError:
-        return
-    for target in map(_target, held):
-        if target.startswith("socket:["):
-            yield int(target[8:-1])
-
-
-def _target(link: Path) -> str:
-    try:
-        return str(link.readlink())
-    except OSError:  # closed since
-        return ""

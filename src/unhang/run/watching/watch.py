@@ -16,27 +16,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
+from unhang.activity.thresholds import (
+    AUTO_AFTER,
+    AUTO_FACTOR,
+    AUTO_LEAST_S,
+    BUSY_FACTOR,
+    IDLE_FACTOR,
+    SURVIVED_FACTOR,
+)
 from unhang.record.contact.beatlayout import TICK_S
 from unhang.wording import rank_phrase
-
-SURVIVED_FACTOR = 2.0
-"""A pause twice as long as the longest one that was survived is not explained by history."""
-
-IDLE_FACTOR = 3.0
-"""The same where no call waits: the ranks may simply be between two phases of the program."""
-
-BUSY_FACTOR = 12.0
-"""How much longer the ranks may stay away from communication while one computes or reads."""
-
-
-AUTO_LEAST_S = 8.0
-"""No shorter quiet is suspicious, whatever the rhythm: a garbage collection, a slow disk."""
-
-AUTO_FACTOR = 5.0
-"""So many times its longest standstill makes one an alarm, once the job's rhythm is known."""
-
-AUTO_AFTER = 20
-"""So many looks that saw progress make a rhythm: a first step says nothing of the second."""
 
 
 @dataclass(frozen=True, slots=True)
