@@ -138,6 +138,11 @@ class RankLook(Struct, frozen=True):
         return self.sample.paused_s if may_go_on else -1.0
 
     @property
+    def is_held_for_now(self) -> bool:
+        """It is stopped from outside, for no longer than a pause takes."""
+        return self.meaning.kind == "stopped" and not self.gone and self.sample.paused_s >= 0
+
+    @property
     def moves(self) -> bool:
         """It is busy or slow rather than stuck: its line changes, it works, or it will wake soon.
 
