@@ -154,28 +154,6 @@ def test_a_rank_whose_interpreter_is_still_ending_has_left() -> None:
     assert "train (train.py:88)" in found.summary
 
 
-@pytest.mark.parametrize(("called", "culprits"), [((0, 2), (1,)), ((0, 1, 2), ())])
-def test_a_rank_that_destroyed_its_groups_has_left(
-    called: tuple[int, ...], culprits: tuple[int, ...]
-) -> None:
-    """A live program: its peers' calls failed, and nothing showed which rank was first.
-
-    One that was in their call may have destroyed its groups because that failed.
-    """
-    builder = FakeJob(3)
-    builder.call(range(3), "all_reduce")
-    builder.call(called, "all_reduce", finished=False)
-    builder.dump_fields = {
-        rank: {"exception": LOST, "time_ns": NOW, "exception_stack": (LINE,)} for rank in (0, 2)
-    }
-    there = replace(alive(1), phase="destroyed")
-    report = diagnose(builder.case(samples=[ended(0, 1), there, ended(2, 1)]))
-    causes = [found for found in report.findings if found.role == "cause"]
-    assert tuple(rank for found in causes for rank in found.culprits) == culprits, report.summary
-    if culprits:
-        assert "Rank 1 destroyed its process groups while its peers were in" in report.summary
-
-
 def test_where_most_have_left_nobody_is_blamed_for_it() -> None:
     """Who still calls may make calls that nobody else makes: one layer, or one batch, too many."""
     builder = FakeJob(3)

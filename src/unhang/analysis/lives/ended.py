@@ -60,16 +60,14 @@ def _earliest(raised: Sequence[End]) -> tuple[End, ...]:
 def _left_peers(waited: set[int], ends: Sequence[End], left: Sequence[End]) -> list[End]:
     """Ranks that ended as if all were well, and left peers in calls: who waits or fails tells.
 
-    A rank that ended so after its peers had failed is none of them; nor is one that destroyed its
-    groups, unless a call misses it: it may have done so because they failed.
+    A rank that ended so after its peers had failed is none of them.
     """
     lost = [end for end in ends if end.manner in (Manner.FOLLOWED, Manner.UNCLEAR)]
     failed_ns = min((end.time_ns for end in lost if end.time_ns), default=0) + SAME_TIME_NS
     ended_ns = min((end.ended_ns for end in lost if end.ended_ns), default=0)
     failed = any(end.manner is Manner.FOLLOWED and end.error for end in ends)
-    last_ns = max(failed_ns, ended_ns)
     return [
         end
         for end in left
-        if end.rank in waited or (failed and not end.lives and end.ended_ns <= last_ns)
+        if end.rank in waited or (failed and end.ended_ns <= max(failed_ns, ended_ns))
     ]

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import Struct, field
 
-from unhang.analysis.sources.exits import End, ends_of, with_destroyers, with_last_words
+from unhang.analysis.sources.exits import End, ends_of, with_last_words
 from unhang.analysis.sources.launchers import LauncherLook, launchers_of
 from unhang.analysis.sources.log_places import placed
 from unhang.analysis.sources.logs import Counters, Said, said_in
@@ -107,7 +107,7 @@ def lives_of(case: Case) -> Lives:
     looks = looks_with_dumps(case, sampled)
     processes = processes_of(case)
     events = placed(case, processes)
-    ends = with_destroyers(with_last_words(ends_of(case, looks), events), looks)
+    ends = with_last_words(ends_of(case, looks), events)
     named = {*case.log_ranks, *(event.rank for event in events if event.rank >= 0)}
     known = named.union(case.expected_ranks)
     said = said_in(events, known, case.log_facts)

@@ -164,20 +164,15 @@ def _how(end: End) -> str:
     if end.memory_kill is not None and end.for_memory:
         return f"was killed by the kernel for lack of memory{_within(end.memory_kill)}"
     if end.status is None:
-        return _how_without_status(end)
+        left = "has reached the end of its program while its peers are in calls"
+        return (
+            left if end.manner is Manner.LEFT else "disappeared, and no source shows how it ended"
+        )
     if end.status - SIGNAL_BASE in CRASHES:
         return f"was ended by {CRASHES[end.status - SIGNAL_BASE]}"
     if end.manner is Manner.LEFT:
         return "ended with exit code 0 while its peers were in calls"
     return f"ended with exit code {end.status}"
-
-
-def _how_without_status(end: End) -> str:
-    if end.lives:
-        return "destroyed its process groups while its peers were in calls"
-    if end.manner is Manner.LEFT:
-        return "has reached the end of its program while its peers are in calls"
-    return "disappeared, and no source shows how it ended"
 
 
 def _within(kill: MemoryKill) -> str:

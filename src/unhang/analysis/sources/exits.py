@@ -24,7 +24,6 @@ CRASHES: Final = {
 }  # fmt: skip
 _KILLS: Final = frozenset(CRASHES) - {6}
 _EXITED: Final = "exited"  # the phase of a process whose program has ended
-_DESTROYED: Final = "destroyed"  # and of one that has destroyed its process groups
 _ORDERED: Final = frozenset({1, 2, 3, 15})  # ordered to end, by the launcher or a user
 
 
@@ -49,7 +48,6 @@ class End(Observation, frozen=True, kw_only=True):
         ended_ns: When its process was seen to have ended; 0 where unknown.
         memory_kill: What the kernel killed for memory in the meantime; None where nothing tells of
             any.
-        lives: Its process does: it has destroyed its groups, and its peers lost it.
     """
 
     rank: int
@@ -61,7 +59,6 @@ class End(Observation, frozen=True, kw_only=True):
     ended_ns: int = 0
     pid: int = -1
     memory_kill: MemoryKill | None = None
-    lives: bool = False
 
     @property
     def for_memory(self) -> bool:
@@ -131,21 +128,6 @@ def with_last_words(ends: Mapping[int, End], events: Sequence[LogEvent]) -> dict
         rank: _saying(end, told[rank]) if rank in told and _is_unexplained(end) else end
         for rank, end in ends.items()
     }
-
-
-def with_destroyers(ends: Mapping[int, End], looks: Mapping[int, RankLook]) -> dict[int, End]:
-    """Where ranks failed for a peer they lost: living ranks that destroyed their groups, as well.
-
-    A connection is closed by a process that ends, or by one that destroys its groups.
-    """
-    if not any(end.manner is Manner.FOLLOWED and end.error for end in ends.values()):
-        return dict(ends)
-    left = {
-        rank: replace(_from_look(look), manner=Manner.LEFT, lives=True)
-        for rank, look in looks.items()
-        if look.sample.phase == _DESTROYED and not look.gone and rank not in ends
-    }
-    return dict(sorted({**ends, **left}.items()))
 
 
 def _attempt(event: LogEvent) -> int:
