@@ -230,8 +230,9 @@ class Patrol:
             acting: An alarm is being worked up: one that falls due comes with the next look.
         """
         look = self._look()
-        follows = self.others.company.follows
-        event = self.watch.glance(look) if acting or follows else self.watch.see(look)
+        company = self.others.company
+        theirs = company.follows or company.elects
+        event = self.watch.glance(look) if acting or theirs else self.watch.see(look)
         if isinstance(event, Working):
             self._tell_of_work(event)
             return None

@@ -339,7 +339,7 @@ def again(rank: int, *, refused: bool = False, **told: object) -> list[ProcessSa
 
 
 def test_addresses_of_an_attempt_before_are_told_with_what_helps() -> None:
-    """With its static rendezvous torchrun has one store; ranks that are refused are no culprits."""
+    """Torchrun has one store for all attempts; ranks that are refused are no culprits."""
     samples = (*again(0), *again(1, refused=True), *again(2, refused=True))
     events = tuple(LogEvent("UH7300", "cause", rank, REFUSED, "stderr.log:5") for rank in (1, 2))
     report = diagnose(Case(samples=samples, log_events=events))
@@ -347,6 +347,7 @@ def test_addresses_of_an_attempt_before_are_told_with_what_helps() -> None:
     assert (found.code, found.culprits, found.confidence) == ("UH404", (), "high")
     assert [each.code for each in report.causes] == ["UH404"]
     assert "ranks 1-2 found no process" in found.summary.lower()
+    assert "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1" in found.actions[0]
     assert "--standalone" in found.actions[0]
     assert "--rdzv-backend c10d" in found.actions[0]
     assert report.decision is not None

@@ -146,8 +146,9 @@ def test_ranks_that_were_told_to_end_are_no_cause(status: int) -> None:
 
 def test_a_rank_whose_interpreter_is_still_ending_has_left() -> None:
     """Its program has ended, which it said itself; on a busy machine the process outlives that."""
-    leaving = replace(ended(1, None), state="R", phase="exited")
-    found = cause(job().case(samples=[alive(0), leaving, alive(2)]))
+    leaving = replace(ended(1, None), state="R", phase="exited", sample=1)
+    empty = replace(leaving, tool="py-spy", sample=0, threads=(ThreadStack("", 9, (), True),))  # noqa: FBT003 - is_main
+    found = cause(job().case(samples=[alive(0), empty, leaving, alive(2)]))
     assert (found.culprits, found.victims, found.confidence) == ((1,), (0, 2), "high")
     assert "has reached the end of its program while its peers are in calls" in found.summary
     assert "train (train.py:88)" in found.summary

@@ -155,6 +155,15 @@ def test_a_rank_in_a_paused_container_is_thawed(
     assert (thawed.state, thawed.frozen) == (state, "")
 
 
+@pytest.mark.parametrize("frames", [COMPUTING, WAITING])
+def test_a_rank_that_was_stopped_just_now_may_be_continued(frames: tuple[Frame, ...]) -> None:
+    """It is named at once, and nothing is ended for it before the time of grace is over."""
+    for paused_s, pausing in ((12.0, (1,)), (-1.0, ())):
+        report = verdict(WAITING, frames, WAITING, r1={"state": "T", "paused_s": paused_s})
+        assert report.findings[0].culprits == (1,)
+        assert (report.findings[0].confidence, report.decision.pausing) == ("high", pausing)
+
+
 def test_who_is_stopped_inside_the_call_has_joined_it() -> None:
     """It did not fail to come: the call cannot go on because of it."""
     report = verdict(WAITING, WAITING, WAITING, r1={"state": "T"})

@@ -80,9 +80,9 @@ class Job(FakeJob):
 
 
 def _of_one_rank(events: list[Happening]) -> list[Happening]:
-    """In order; a call fails once, and none does before the next has begun."""
+    """In order, one at a time; a call fails once, and none does before the next has begun."""
     kept: list[Happening] = []
-    for event in sorted(events, key=lambda each: each.at_s):
+    for event in sorted({each.at_s: each for each in events}.values(), key=lambda each: each.at_s):
         if event.what == "moves" or not kept or kept[-1].what == "moves":
             kept.append(event)
     return kept

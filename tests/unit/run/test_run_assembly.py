@@ -116,6 +116,7 @@ def test_only_what_all_tell_of_now_is_the_whole_job(
     assembly.heard("b", beat, 1.0)
     look = assembly.look(ProgressLook(at_s, (rank_at(0), rank_at(1)), elsewhere=True), at_s)
     assert look.elsewhere is not seen
+    assert look.lost is (at_s > SILENT_S)
 
 
 def test_a_job_is_ended_on_the_view_of_all_nodes_alone() -> None:
@@ -210,6 +211,16 @@ def test_each_waits_for_the_turns_of_those_before_it() -> None:
     assert [waiting.next() for _ in range(4)] == [None, *LINE[:2], None]
     assert not waiting.is_due(100.0 + 3 * TURN_S - 0.1)
     assert waiting.is_due(100.0 + 3 * TURN_S)
+
+
+def test_no_alarm_is_raised_while_one_of_the_line_may_yet_lead() -> None:
+    """Each that was left would raise one of its own: all are given their turns, and no more."""
+    waiting = Succession("c", LINE)
+    assert not waiting.is_open(50.0)
+    waiting.lost(100.0)
+    assert [waiting.is_open(100.0 + turns * TURN_S) for turns in (0, 4, 5)] == [True, True, False]
+    waiting.led_by(LINE)
+    assert not waiting.is_open(101.0)
 
 
 def test_who_has_met_no_leader_and_who_is_in_no_line_never_leads() -> None:

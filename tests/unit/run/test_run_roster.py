@@ -15,6 +15,7 @@ from unhang.collect.processes import Process, ProcessTable
 from unhang.record.contact.beatlayout import GroupBeat
 from unhang.record.contact.heartbeat import Heartbeat
 from unhang.record.contact.marks import Mark, job_dir, start_ticks, write_mark
+from unhang.run.watching import roster as roster_module
 from unhang.run.watching.roster import Roster, WatchedRank, finished_calls, is_waiting
 
 
@@ -129,6 +130,21 @@ def test_who_has_left_is_looked_at_only_once_it_is_the_last(
     child.communicate(b"\n")
     roster.refresh()
     assert [rank.rank for rank in roster.look().ranks] == [0]
+
+
+def test_a_group_that_goes_and_comes_back_is_no_progress(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tick may not tell of all of them, and a group that is destroyed has finished no call."""
+    monkeypatch.setenv("UNHANG_RUNTIME_DIR", str(tmp_path / "runtime"))
+    write_mark(job_dir("job"), mark(os.getpid(), 0))
+    both = beat(counters=(9, 8)), replace(beat(), groups=())
+    beats = iter([both[0], both[1], both[0], beat(counters=(9, 9))])
+    monkeypatch.setattr(roster_module, "read_heartbeat", lambda _: next(beats))
+    roster = Roster("job", "ours")
+    roster.refresh()
+    finished = [rank.finished for _ in range(4) for rank in roster.look().ranks]
+    assert finished == [finished[0]] * 3 + [finished[0] + 1]
 
 
 @pytest.mark.parametrize("worker", [True, False])

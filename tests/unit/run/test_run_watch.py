@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -117,6 +118,22 @@ def test_a_call_that_is_given_up_is_no_progress() -> None:
     assert job.play(5) == []
     job.begun += 1
     assert job.play(1) == [Resumed(21.0)]
+
+
+@pytest.mark.parametrize("late", [True, False])
+def test_counters_that_catch_up_after_an_alarm_are_no_progress(*, late: bool) -> None:
+    """Seen where a call of C kept the interpreter: its rank's counters were noted seconds later."""
+    watch = HangWatch(10.0)
+
+    def see(second: int, counted: int, begun: int, *, late: bool = False) -> object:
+        rank = RankProgress(
+            0, 50, counted, begun, waiting=True, busy=False, counted=counted, late=late
+        )
+        return watch.see(ProgressLook(100.0 + second, (rank,)))
+
+    assert isinstance([see(second, 7, 8, late=late) for second in range(12)][10], Alarm)
+    assert isinstance(see(13, 9, 10), Resumed) is not late
+    assert isinstance(see(14, 10, 11), Resumed) is late, "what comes then is new"
 
 
 def test_idle_ranks_may_compute_longer() -> None:
@@ -391,18 +408,19 @@ def test_work_without_end_is_an_alarm_at_last() -> None:
     assert alarm.quiet_s == 3600.0
 
 
-def test_ranks_of_other_nodes_may_work_unseen() -> None:
-    """All ranks of this node wait: only the usual limit counts, whatever the rhythm."""
+@pytest.mark.parametrize(("lost", "after_s"), [(False, 300.0), (True, 8.0)])
+def test_ranks_of_other_nodes_may_work_unseen(after_s: float, *, lost: bool) -> None:
+    """All ranks of this node wait: only the usual limit counts; but not for a node that is lost."""
     job = Job(300.0, auto=True)
     job.play(30, moves=True)
     said = []
     for _ in range(310):
         job.now += 1.0
         look = job.look(waiting=True, busy=False)
-        said.append(job.watch.see(ProgressLook(look.time_s, look.ranks, elsewhere=True)))
+        said.append(job.watch.see(ProgressLook(look.time_s, look.ranks, True, lost)))  # noqa: FBT003 - elsewhere
     (alarm,) = [event for event in said if event is not None]
     assert isinstance(alarm, Alarm)
-    assert alarm.quiet_s == 300.0
+    assert alarm.quiet_s == after_s
 
 
 @given(

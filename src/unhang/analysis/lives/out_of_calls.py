@@ -16,11 +16,12 @@ from unhang.analysis.sources.stacks import RankLook
 
 
 class Unsettled(Struct, frozen=True):
-    """Ranks outside of any call that may make the job go on.
+    """Ranks that may make the job go on.
 
     Attributes:
         moving: They work, or wake up soon.
-        pausing: They stand still for no longer than a pause takes.
+        pausing: They stand still for no longer than a pause takes; so do those that are stopped,
+            in calls or not: a debugger, a scheduler or a shell stops what it means to continue.
     """
 
     moving: tuple[int, ...] = ()
@@ -44,5 +45,6 @@ def unsettled(lives: Lives) -> Unsettled:
     """Who of them moves, and who may only pause."""
     away = list(out_of_calls(lives))
     moving = tuple(look.rank for look in away if look.moves)
-    pausing = tuple(look.rank for look in away if not look.moves and look.paused_s >= 0)
-    return Unsettled(moving, pausing)
+    pausing = {look.rank for look in away if not look.moves and look.paused_s >= 0}
+    pausing |= {look.rank for look in lives.sampled.values() if look.is_held_for_now}
+    return Unsettled(moving, tuple(sorted(pausing)))

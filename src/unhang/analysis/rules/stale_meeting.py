@@ -2,14 +2,14 @@
 
 ## What it means
 
-torchrun's default, the static rendezvous, keeps one store for all attempts. After a restart the
-keys of the attempt before are still in it, and Gloo writes its addresses under the same keys. A
+torchrun keeps one store for all attempts, with any rendezvous. After a restart the keys of the
+attempt before are still in it, and Gloo writes its addresses under the same keys. A
 rank that reads before its peer has written gets the address of a process that has ended: it is
 refused, or waits. The program is not at fault, and the next restart meets the same store.
 
 ## What it rests on
 
-- The command line of torchrun names neither `--standalone` nor another `--rdzv-backend`, and
+- `TORCHELASTIC_USE_AGENT_STORE` is `True`, so that ranks meet at torchrun's own store, and
   `TORCHELASTIC_RESTART_COUNT` is above 0, as a rank's recorder saw them.
 - Ranks stand in making their first group, or have failed there as Gloo found no process at an
   address that a peer had given.
@@ -23,7 +23,8 @@ Rank 1 ends with exit code 3 in the first attempt. In the second one two ranks r
 
     RuntimeError: Gloo connectFullMesh failed with [...] Connection refused, remote=[127.0.0.1]:5537
 
-The same with `torchrun --standalone` goes on after the restart.
+So it does with `torchrun --standalone`. With `TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1` as well, the
+job goes on after the restart.
 
 ## A near miss
 
@@ -57,8 +58,9 @@ KIND: Final = Kind(
     alternatives=("A peer of this attempt may have ended after it gave its address.",),
     actions=(
         (
-            "Give torchrun --standalone on one node, or --rdzv-backend c10d --rdzv-endpoint"
-            " HOST:PORT on several: then each attempt has a store of its own."
+            "Set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1, and give torchrun --standalone on one node,"
+            " or --rdzv-backend c10d --rdzv-endpoint HOST:PORT on several: then each attempt has a"
+            " store of its own."
         ),
     ),
 )
@@ -66,7 +68,7 @@ KIND: Final = Kind(
 _OF_GLOO: Final = "gloo-"
 """How the slugs of Gloo's messages begin: of those about transport, no process has answered."""
 
-_KEPT: Final = "its default, the static rendezvous, keeps one store for all attempts"
+_KEPT: Final = "it keeps one store for all attempts"
 
 _STARTING: Final = Explanation(
     Because.OWN,

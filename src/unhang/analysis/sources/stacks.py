@@ -138,6 +138,11 @@ class RankLook(Struct, frozen=True):
         return self.sample.paused_s if may_go_on else -1.0
 
     @property
+    def is_held_for_now(self) -> bool:
+        """It is stopped from outside, for no longer than a pause takes."""
+        return self.meaning.kind == "stopped" and not self.gone and self.sample.paused_s >= 0
+
+    @property
     def moves(self) -> bool:
         """It is busy or slow rather than stuck: its line changes, it works, or it will wake soon.
 
@@ -352,12 +357,14 @@ def _newest_ns(samples: Iterable[ProcessSample]) -> int:
 def _with_stack(looks: list[ProcessSample]) -> ProcessSample:
     """The newest look at a process, with the newest stack that was taken of it while it lives.
 
-    A sampler that gets no stack under load takes nothing away from what was seen a moment before.
+    A sampler that gets no stack under load takes nothing away from what was seen a moment before;
+    nor does the empty one of an interpreter that is about to end.
     """
     last = looks[-1]
     if len(looks) == 1 or last.gone or last.exit_status is not None or last.state in _ENDED:
         return last
-    seen = [look for look in looks if look.tool != LAST_KNOWN and main_thread(look) is not None]
+    sampled = (look for look in looks if look.tool != LAST_KNOWN)
+    seen = [look for look in sampled if (main := main_thread(look)) is not None and main.frames]
     if not seen or seen[-1] is last:
         return last
     return dataclasses.replace(last, threads=seen[-1].threads, tool=seen[-1].tool, error="")

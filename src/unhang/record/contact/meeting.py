@@ -6,16 +6,13 @@ Ranks that never meet mostly disagree about one of the three. Nothing else of th
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
-from unhang.record.contact.beatlayout import bytes_of
 from unhang.record.statement import Meeting
 from unhang.telltale import without_secrets
 
-_MOST_COMMAND = 1 << 16
 _RPC_POSITIONS = ("name", "backend", "rank", "world_size", "rpc_backend_options")
 _RPC_THREADS = 16
 """Torch's own number of threads that serve other workers, where none is given."""
@@ -46,25 +43,12 @@ def told_by(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Meeting:
 def _earlier() -> int:
     """How often torchrun has restarted the job, where one store of its own serves all attempts.
 
-    That is so by its default, the static rendezvous; all others make a store an attempt. Only its
-    command line tells which it is.
+    That is so where its ranks use the store of its agent: by default with every rendezvous since
+    torch 2.4, with the static one before, too.
     """
     told = os.environ.get("TORCHELASTIC_RESTART_COUNT", "")
-    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True" or not told.isdecimal():
-        return 0
-    command = bytes_of(f"/proc/{os.getppid()}/cmdline", _MOST_COMMAND)
-    return int(told) if _is_static(command.decode("utf-8", "replace").split("\0")) else 0
-
-
-def _is_static(words: list[str]) -> bool:
-    """Whether a command line is torchrun's with its static rendezvous."""
-    if not any(word.endswith(("torchrun", "torch.distributed.run")) for word in words):
-        return False
-    options = " ".join(word.replace("_", "-") for word in words if word[:2] == "--")
-    values = re.findall(r"--rdzv[-_]backend[= ](\S+)", " ".join(words))
-    values += [os.environ.get("PET_RDZV_BACKEND", "static")]
-    alone = "--standalone" in options or "PET_STANDALONE" in os.environ
-    return values[0] == "static" and not alone
+    shared = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    return int(told) if shared and told.isdecimal() else 0
 
 
 def _leftover_s(path: str) -> int:

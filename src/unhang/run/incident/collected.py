@@ -18,6 +18,7 @@ from unhang.run.watching.roster import (
     Gone,
     WatchedRank,
     begun_calls,
+    counts_late,
     finished_calls,
     is_inside,
 )
@@ -51,8 +52,8 @@ class Collected:
         before = self.beat
         if before is None or now is None or now.lost_ns != before.lost_ns:
             return
-        if before.tick_ns < before.last_ns:  # Its counters are older than its last call: that they
-            before, now = replace(before, groups=()), replace(now, groups=())  # catch up is no news
+        if counts_late(before):  # That they catch up is no news.
+            before, now = replace(before, groups=()), replace(now, groups=())
         ended = finished_calls(now) != finished_calls(before)
         self.went_on = ended and begun_calls(now) != begun_calls(before)
 

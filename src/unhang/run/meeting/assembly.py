@@ -173,12 +173,13 @@ class Assembly:
     def look(self, mine: ProgressLook, now_s: float) -> ProgressLook:
         """The looks of all that are there as one, which says whether ranks are missing in it."""
         beats = [*self._fresh(now_s)]
+        lost = any(not member.is_there(now_s) for member in self._members.values())
         if not beats:
-            return mine
+            return replace(mine, lost=lost)
         ranks: list[RankProgress] = [*mine.ranks]
         for beat in beats:
             ranks += beat.ranks
-        return replace(mine, ranks=ranks, elsewhere=bool(self._unseen(now_s)), wide=True)
+        return replace(mine, ranks=ranks, elsewhere=bool(self._unseen(now_s)), lost=lost, wide=True)
 
     def _fresh(self, now_s: float) -> Iterator[NodeBeat]:
         attempt = self.mine.attempt if self.mine is not None else 0
@@ -268,6 +269,10 @@ class Succession:
         """The leader is gone."""
         if self._lost_s is None:
             self._lost_s, self._next = now_s, 0
+
+    def is_open(self, now_s: float) -> bool:
+        """Whether one of its line may yet lead: all are given their turns."""
+        return self._lost_s is not None and now_s - self._lost_s < TURN_S * (len(self.line) + 1)
 
     @property
     def _turn(self) -> int:

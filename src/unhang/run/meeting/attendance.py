@@ -70,6 +70,7 @@ class Attendance:
         nudge: Makes the patrol look at what is new.
         number: The newest incident that it knows of.
         joined: The newest in which it has taken part.
+        silent: The last that led fell silent, and none that leads has been met since.
     """
 
     invitation: Invitation
@@ -80,6 +81,7 @@ class Attendance:
     succession: Succession
     number: int = 0
     joined: int = 0
+    silent: bool = False
 
     def news_of(self, incident: OpenIncident, now_s: float) -> Announcement | None:
         """An incident that another one has seen, once."""

@@ -47,11 +47,13 @@ class Company:
     Attributes:
         follows: Another supervisor raises the alarm, judges and ends, for all.
         leads: This one does, for others too.
+        elects: The one that led is lost, and another one may be about to lead.
         is_shared: An incident here is one of others, too.
     """
 
     follows = False
     leads = False
+    elects = False
     is_shared = False
 
     def start(self) -> None:

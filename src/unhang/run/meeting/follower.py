@@ -223,7 +223,8 @@ class Following(Company):
             self._take(data)
         if time.monotonic() - self._said_s >= STATE_S:
             self._say(b'{"do": "here"}')
-        return time.monotonic() - self._heard_s < SILENT_S
+        self._standing.silent = time.monotonic() - self._heard_s >= SILENT_S
+        return not self._standing.silent
 
     def _send_next(self) -> bool:
         """Looks before words before files: they are small, and others wait for them."""

@@ -13,15 +13,18 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from typing import Final
 
 from unhang.run.meeting.assembly import Succession, Successor
 from unhang.run.meeting.attendance import Attendance
+from unhang.run.meeting.beats import NodeBeat
 from unhang.run.meeting.company import Company
 from unhang.run.meeting.follower import Following, met
 from unhang.run.meeting.invitation import Invitation
 from unhang.run.meeting.leader import Leading
 from unhang.run.meeting.sealing import WireError
+from unhang.run.watching.watch import ProgressLook
 
 RETRY_S: Final = 1.0
 ALONE_S: Final = 60.0
@@ -33,6 +36,18 @@ _BACKLOG: Final = 1024
 
 class _Unmet(Company):
     """No supervisor leads: what is seen is of this node alone."""
+
+    def __init__(self, standing: Attendance) -> None:
+        self._standing = standing
+
+    @property
+    def elects(self) -> bool:  # type: ignore[override]  # of this one it changes
+        """See `Company`."""
+        return self._standing.succession.is_open(time.monotonic())
+
+    def look(self, mine: ProgressLook, beat: Callable[[], NodeBeat]) -> ProgressLook:  # noqa: ARG002 - none hears it
+        """See `Company`."""
+        return replace(mine, lost=self._standing.silent)
 
     def why_not_all(self) -> str:
         """See `Company`."""
@@ -57,11 +72,11 @@ class Joining:
             nudge: Makes the patrol look at what is new.
             say: How to tell people something.
         """
-        self._alone = _Unmet()
-        self._role: Company = self._alone
         self._succession = Succession(run)
         host = os.uname().nodename
         self._standing = Attendance(invitation, run, host, nudge, say, self._succession)
+        self._alone = _Unmet(self._standing)
+        self._role: Company = self._alone
         self._thread = threading.Thread(target=self._walk, name="unhang-meet", daemon=True)
         self._closed = threading.Event()
         self._kept: socket.socket | None = None
@@ -119,6 +134,9 @@ class Joining:
         role = Following(self._standing, link, sealed, rest, self._kept_port(link))
         self._take(role)
         role.serve()
+        if self._standing.silent:
+            where = f"{address}:{port}"
+            self._standing.say(f"the supervisor at {where} is silent: the next one leads")
         self._leave()
         return True
 

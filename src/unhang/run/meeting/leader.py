@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -97,7 +97,8 @@ class Leading(Company):
         """See `Company`."""
         with self._lock:
             self._assembly.mine = beat()
-            return self._assembly.look(mine, time.monotonic())
+            look = self._assembly.look(mine, time.monotonic())
+        return replace(look, lost=look.lost or self._standing.silent)
 
     def ask_for_work(self, *, wanted: bool) -> bool:
         """See `Company`."""

@@ -16,7 +16,7 @@ from unhang.activity.looks import ProcessLook
 from unhang.collect.processes import Process, ProcessTable, read_processes
 from unhang.collect.ranks import find_ranks, is_launcher
 from unhang.model import MemoryKill
-from unhang.record.contact.beatlayout import TICK_S
+from unhang.record.contact.beatlayout import TICK_S, GroupBeat
 from unhang.record.contact.heartbeat import Heartbeat, read_heartbeat
 from unhang.record.contact.marks import Mark, alive, is_of_here, read_marks
 from unhang.run.watching.memory import MemoryCounts
@@ -105,6 +105,7 @@ class Roster:
     _movement: Movement = field(default_factory=Movement)
     _finished: dict[int, int] = field(default_factory=dict)
     _moves: dict[int, int] = field(default_factory=dict)
+    _groups: dict[int, dict[tuple[str, int], GroupBeat]] = field(default_factory=dict)
     _renewed: bool = False
     weigh: bool = False
     _memory: MemoryCounts = field(default_factory=MemoryCounts)
@@ -168,8 +169,9 @@ class Roster:
         alone = all(member.mark.phase in BEFORE for member in inside)
         beats = {member.pid: read_heartbeat(member.mark.heartbeat) for member in inside}
         waiting = {pid: is_waiting(beat) for pid, beat in beats.items()}
-        finished = {pid: finished_calls(beat) for pid, beat in beats.items()}
-        begun = {pid: begun_calls(beat) for pid, beat in beats.items()}
+        whole = {pid: self._with_all_groups(pid, beat) for pid, beat in beats.items()}
+        finished = {pid: finished_calls(beat) for pid, beat in whole.items()}
+        begun = {pid: begun_calls(beat) for pid, beat in whole.items()}
         unarmed = {m.pid for m in inside if m.unarmed or m.mark.phase in BEFORE or m in last}
         # Whether idle ranks work matters only where nothing else tells that the job is alive.
         quiet = finished == self._finished
@@ -192,12 +194,21 @@ class Roster:
                 busy=doing[m.pid].busy,
                 coming=m.pid in coming,
                 works=bool(doing[m.pid].steady) and not is_inside(beats[m.pid]),
-                counted=counted_calls(beats[m.pid]),
+                counted=counted_calls(whole[m.pid]),
                 ended=ended_calls(beats[m.pid]),
+                late=counts_late(beats[m.pid]),
             )
             for m in inside
         ]
         return ProgressLook(now, ranks, elsewhere=self._others_are_elsewhere())
+
+    def _with_all_groups(self, pid: int, beat: Heartbeat | None) -> Heartbeat | None:
+        """The same with groups that it no longer tells of: going and coming back is no news."""
+        if beat is None:
+            return None
+        known = self._groups.setdefault(pid, {})
+        known.update(((each.recorder, each.pg_id), each) for each in beat.groups)
+        return replace(beat, groups=tuple(known.values()))
 
     def _last_to_end(self) -> list[WatchedRank]:
         """Who has left the job and is still there, when some have ended and no rank is inside."""
@@ -360,6 +371,11 @@ def counted_calls(beat: Heartbeat | None) -> int:
     """What the counters of groups say of that, as of the last tick."""
     groups = beat.groups if beat is not None else ()
     return sum(max(group.last_completed, 0) + 1 for group in groups)
+
+
+def counts_late(beat: Heartbeat | None) -> bool:
+    """Whether the counters of groups are older than the newest call."""
+    return beat is not None and beat.tick_ns < beat.last_ns
 
 
 def begun_calls(beat: Heartbeat | None) -> int:

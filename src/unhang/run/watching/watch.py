@@ -43,6 +43,7 @@ class RankProgress:
             may be pending then, but the program does not wait in it.
         counted: That part of `finished` that the counters of its groups tell.
         ended: A number that changes whenever one of its calls has ended, well or by an error.
+        late: The counters of its groups are older than its newest call.
     """
 
     rank: int
@@ -55,6 +56,10 @@ class RankProgress:
     works: bool = False
     counted: int = 0
     ended: int = 0
+    late: bool = False
+
+
+_UNKNOWN = RankProgress(-1, -1, finished=-1, begun=-1, waiting=None, busy=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +69,14 @@ class ProgressLook:
     Attributes:
         time_s: A clock that never goes back.
         elsewhere: Other nodes have ranks of the job too, whose work is not seen.
+        lost: Of those ranks a supervisor has told, and has fallen silent.
         wide: Ranks of other nodes are among these.
     """
 
     time_s: float
     ranks: Sequence[RankProgress]
     elsewhere: bool = False
+    lost: bool = False
     wide: bool = False
 
 
@@ -136,10 +143,9 @@ class HangWatch:
     seen: int = 0
     left: tuple[int, ...] = ()
     _in_call: dict[int, int] = field(default_factory=dict)
+    _late: set[int] = field(default_factory=set)
     _newest: Sequence[RankProgress] = ()
-    _finished: dict[int, int] = field(default_factory=dict)
-    _counted: dict[int, int] = field(default_factory=dict)
-    _begun: dict[int, int] = field(default_factory=dict)
+    _before: dict[int, RankProgress] = field(default_factory=dict)
     _quiet_since_s: float | None = None
     _still_since_s: float = 0.0
     _worked_s: float = 0.0
@@ -238,6 +244,7 @@ class HangWatch:
     def _note_calls(self) -> None:
         """At an alarm: who waits in a call, and in which, as far as numbers tell."""
         self._in_call = {rank.pid: rank.ended for rank in self._newest if rank.waiting}
+        self._late = {rank.pid for rank in self._newest if rank.late}
         self.left = ()
 
     def _weigh(self, look: ProgressLook) -> None:
@@ -258,7 +265,7 @@ class HangWatch:
     def _is_out_of_view(self, look: ProgressLook) -> bool:
         """Whether one whose work put an alarm off was seen on another node, and is not now."""
         seen = {rank.rank for rank in look.ranks}
-        return any(-1 - rank in self._finished for rank in self._movers - seen)
+        return any(-1 - rank in self._before for rank in self._movers - seen)
 
     def _tell_of_work(self, look: ProgressLook, quiet: float) -> Working | None:
         """Once a quiet, where work alone has kept it from being an alarm."""
@@ -324,18 +331,17 @@ class HangWatch:
         """After how long without any movement this job is stuck, by its own rhythm; None: unknown.
 
         Only while calls wait: ranks between two phases of a program have no rhythm. And only where
-        all ranks are seen, because those of other nodes may work.
+        all ranks are seen, because those of other nodes may work; or where their node is lost, of
+        which the others need not wait to learn. Nothing is ended for what is not seen.
         """
         known = self.auto and self._had_waiting and self.seen >= AUTO_AFTER
-        if not known or look.elsewhere:
+        if not known or (look.elsewhere and not look.lost):
             return None
         return min(max(AUTO_LEAST_S, AUTO_FACTOR * self.longest_still_s), self.hang_after_s)
 
     def forget_ranks(self) -> None:
         """The processes were replaced (a new attempt): the quiet begins again, history stays."""
-        self._finished.clear()
-        self._counted.clear()
-        self._begun.clear()
+        self._before.clear()
         self._restart(self._last_look_s)
 
     def _excuse_own_sleep(self, time_s: float) -> None:
@@ -348,31 +354,39 @@ class HangWatch:
     def _moved(self, look: ProgressLook) -> bool:
         """Whether a rank has finished a call; after an alarm, whether it went on as well."""
         self._meet_those_of_other_nodes(look)
+        self._let_catch_up(look)
         moved = any(self._has_moved(rank) for rank in look.ranks)
         if moved or not self._alarmed:
-            self._finished = {rank.pid: rank.finished for rank in look.ranks}
-            self._begun = {rank.pid: rank.begun for rank in look.ranks}
-            self._counted = {rank.pid: rank.counted for rank in look.ranks}
+            self._before = {rank.pid: rank for rank in look.ranks}
         return moved
 
     def _meet_those_of_other_nodes(self, look: ProgressLook) -> None:
         """Ranks that come into view were there before: what they have done by then is no news."""
         for rank in look.ranks if look.wide else ():
-            if rank.pid < 0 and rank.pid not in self._finished:
-                self._finished[rank.pid], self._begun[rank.pid] = rank.finished, rank.begun
-                self._counted[rank.pid] = rank.counted
+            if rank.pid < 0:
+                self._before.setdefault(rank.pid, rank)
+
+    def _let_catch_up(self, look: ProgressLook) -> None:
+        """Counters that were late at the alarm: what they tell first was there before it."""
+        for rank in look.ranks:
+            if rank.pid in self._late and not rank.late:
+                self._late.discard(rank.pid)
+                if self._tells_by_counters(rank):
+                    self._before[rank.pid] = rank
+
+    def _tells_by_counters(self, rank: RankProgress) -> bool:
+        """Whether nothing but its counters may tell that calls have finished."""
+        before = self._before.get(rank.pid, _UNKNOWN)
+        return rank.finished - rank.counted == before.finished - before.counted
 
     def _is_told_late(self, look: ProgressLook) -> bool:
         """Whether only counters tell of what has finished since the last look."""
-        return not any(
-            rank.finished - rank.counted
-            != self._finished.get(rank.pid, -1) - self._counted.get(rank.pid, 0)
-            for rank in look.ranks
-        )
+        return all(map(self._tells_by_counters, look.ranks))
 
     def _has_moved(self, rank: RankProgress) -> bool:
-        finished = rank.finished != self._finished.get(rank.pid, -1)
-        return finished and not (self._alarmed and rank.begun == self._begun.get(rank.pid, -1))
+        before = self._before.get(rank.pid, _UNKNOWN)
+        finished = rank.finished != before.finished
+        return finished and not (self._alarmed and rank.begun == before.begun)
 
     def _progress(self, time_s: float, unseen_s: float) -> Resumed | None:
         """The quiet is over and was survived, with what may have passed of it before a look.
