@@ -217,7 +217,7 @@ class TestNetwork:
             for name in ("aux0", "aux1"):
                 ip(*here, "link", "set", name, "up")
         report = over_nodes("net", hosts=",".join(HOSTS.split(",")[:2]), via=inside)
-        (found,) = (f for f in report["findings"] if f["code"] == "UH820")
+        (found,) = (f for f in report["findings"] if f["role"] == "cause")
         on_the_page("NCCL_SOCKET_IFNAME=eth0", found["summary"] + str(found["actions"]))
         assert found["actions"] == [
             f"On {NODES[number - 1]}: export GLOO_SOCKET_IFNAME=eth0, or let /etc/hosts name "

@@ -150,6 +150,8 @@ class Patrol:
         event = self._after_end(self._see())
         if self._runs_on():
             self._goes_on("the job ran on after a rank had ended")
+        if self._moved_since():
+            self._goes_on("calls have finished, or ranks have started, since")
         if isinstance(event, Alarm) and (self.docket.current is None or event.again):
             first = self.docket.current
             self.docket.close("looked at again: the ranks that others wait for stand still")
@@ -206,6 +208,12 @@ class Patrol:
         there = {member.rank for member in self.roster.members}
         # So much progress after a rank's end makes the job one that runs on without it.
         return self._ended in there or self.watch.seen - self._seen_then >= AUTO_AFTER
+
+    def _moved_since(self) -> bool:
+        """Whether a hang that another node saw is over: the watch here knows no end of it."""
+        what = self.docket.current.what if self.docket.current is not None else None
+        is_hang = what is not None and what.kind == "hang"
+        return is_hang and self.watch.seen > self._seen_then and not self._obeying()
 
     def _after_end(self, event: Alarm | Resumed | None) -> Alarm | Resumed | None:
         """Keep back an alarm at a rank's end, until a launcher has had its time to end the job.

@@ -1,8 +1,8 @@
 """Checks of interfaces, names and MTU: pure functions over what the nodes said.
 
 Which interfaces NCCL takes by itself follows its socket.cc (2.27): those with an address among
-names that begin with "ib", else all but docker, lo and virbr, else docker, else lo; ranks meet on
-the first, and where there is no RDMA its sockets carry data on all (net_socket.cc). Gloo binds what
+names that begin with "ib", else all but docker, lo and virbr, else docker, else lo. Ranks meet on
+the first; without RDMA its sockets carry data on all (net_socket.cc). Gloo binds what
 the host's own name resolves to, else the loopback. Which one they should take: where what they
 would take is of no use, that by which the kernel sends to rank 0, or else to the peers.
 """
