@@ -98,11 +98,18 @@ def test_what_only_paused_at_first_is_looked_at_again_and_ended(
     assert job.ended_at
 
 
-def test_a_hang_after_one_that_another_node_saw_is_one_of_its_own(tmp_path: Path) -> None:
-    """Ranks have started since: what was heard of is over, though the watch here never said so."""
+@pytest.mark.parametrize("leads", [False, True])
+def test_a_hang_after_one_that_another_node_saw_is_one_of_its_own(
+    tmp_path: Path, *, leads: bool
+) -> None:
+    """What was heard of is over once a call has finished; one that leads sees for itself."""
     job = FakeJob(tmp_path, 10.0, 0.0, 0.1)
     job.verdicts = [Verdict("", "healthy", action=""), STUCK]
+    job.others.company.leads = leads
+    if leads:  # the last call had finished when it heard of it
+        job.pass_by(job.interval_s)
     job._begin(What("hang", "no rank has started for 60 s (seen by n2)", 60.0, 60.0))
+    job._heard = True
     job.pass_by(60.0)
     assert (len(job.alarms), bool(job.ended_at)) == (2, True)
 
