@@ -3,7 +3,7 @@
 # and Rust, which builds the compiled decoder.
 # Without root or apt it says so and goes on; those tests are then skipped with the reason.
 set -u
-PACKAGES="slurm-wlm munge openssh-server openssh-client openmpi-bin iproute2 strace chromium gdb procps nftables jq"
+PACKAGES="slurm-wlm munge openssh-server openssh-client openmpi-bin iproute2 strace chromium gdb procps nftables jq libfaketime"
 
 # other packages bring the same program, and two of them cannot be installed
 command -v kubectl >/dev/null 2>&1 || PACKAGES="$PACKAGES kubernetes-client"

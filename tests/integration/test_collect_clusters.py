@@ -334,6 +334,38 @@ def recipe(word: str) -> str:
     return found
 
 
+def test_the_batch_script_gives_one_verdict_and_ends_the_job(
+    nodes: Cluster, tmp_path: Path
+) -> None:
+    """The recipe's, but for two nodes without GPUs, on one loopback, and with less patience."""
+    script, hanging = recipe("hang-$SLURM_JOB_ID"), PROGRAMS / "hanging_jobs.py"
+    for printed, here in (
+        ("--nodes=4 ", "--nodes=2 "), (" --gpus-per-node=8", ""),
+        ("torchrun --nnodes 4", "torchrun --local-addr 127.0.0.1 --nnodes 2"),
+        ("--nproc-per-node 8", "--nproc-per-node 2"),
+        ("| head -1)", "| head -1 | sed s/.*/127.0.0.1/)"),
+        (":29500", f":{free_ports(1)[0]}"), ("train.py", f"{hanging} sleeps"),
+        ("unhang run ", "unhang run --hang-after 6 --grace 0 "),
+    ):  # fmt: skip
+        assert printed in script
+        script = script.replace(printed, here)
+    (tmp_path / "batch.sh").write_text(script)
+    told = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
+    told["UNHANG_RUNTIME_DIR"] = str(tmp_path / "runtime")
+    given = ",".join(f"{name}={value}" for name, value in told.items())
+    words = (f"--export=ALL,{given}", f"--chdir={tmp_path}", f"--output={tmp_path}/out")
+    number = nodes.submit(tmp_path / "batch.sh", *words)
+    wait_for(lambda: not nodes.run("squeue", "-h", "-t", "PD,R,CG").strip(), "that it is ended")
+    said = (tmp_path / "out").read_text()
+    files = sorted(tmp_path.glob(f"hang-{number}*/report.json"))  # a slow start may be one, too
+    reports = [json.loads(file.read_text()) for file in files]
+    (report,) = (each for each in reports if each["status"] == "problem")
+    cause = report["findings"][0]
+    assert (cause["code"], cause["culprits"]) == ("UH101", [1]), said
+    assert {rank["rank"] for rank in report["ranks"]} == {0, 1, 2, 3}, said
+    assert "ending the job" in said
+
+
 def test_a_task_prolog_arms_every_task(nodes: Cluster, tmp_path: Path) -> None:
     """The recipe's script, run by SLURM before a task that knows nothing of us."""
     prolog = tmp_path / "prolog.sh"

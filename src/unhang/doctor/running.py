@@ -20,7 +20,13 @@ from unhang.checks import (
 from unhang.doctor.asking.nodes import Node, NodeAnswer, NodeAsker, address_of
 from unhang.doctor.checks.env import check_env
 from unhang.doctor.checks.gpu import check_gpus, check_kernel_log
-from unhang.doctor.checks.interfaces import check_interfaces, leads_of, nccl_interface
+from unhang.doctor.checks.interfaces import (
+    check_interfaces,
+    leads_of,
+    nccl_interface,
+    nccl_interfaces,
+    of_six_among_four,
+)
 from unhang.doctor.checks.matrix import best_of, calls_again, check_matrix
 from unhang.doctor.checks.results import CheckResult, host_subject
 from unhang.doctor.checks.shapes import gpus_misfit, misfit, rows_of
@@ -151,9 +157,9 @@ def absent(
     return [CheckResult(COMM_RANKS_MISSING, "fail", seen, subjects, tuple(ranks), evidence)]
 
 
-def run_env(facts: Facts) -> list[CheckResult]:
-    """Part env over the facts of all nodes that answered."""
-    return check_env(facts.by_name, facts.asked_ns)
+def run_env(facts: Facts, *, measured: bool = False) -> list[CheckResult]:
+    """Part env over the facts of all nodes that answered; `measured`: see `check_env`."""
+    return check_env(facts.by_name, facts.asked_ns, measured=measured)
 
 
 def run_gpu(asking: NodeAsker, facts: Facts, timeout_s: float) -> list[CheckResult]:
@@ -171,6 +177,8 @@ def run_net(
 ) -> list[CheckResult]:
     """Part net: interfaces of all nodes, then the full matrix of connections between them."""
     nodes, left_out = _own_machines(facts)
+    another_family = of_six_among_four(facts.by_name)
+    nodes = [node for node in nodes if node.name not in another_family]
     if len(nodes) <= 1:
         own = check_interfaces(facts.by_name, leads_of(facts.by_name, {}))
         return [
@@ -183,8 +191,10 @@ def run_net(
         f"{len(plan.ports) + len(plan.any_ports)} ports"
     )
     chosen = _other_addresses(nodes, facts.by_name)
+    more = {n.name: _more_addresses(n, facts.by_name[n.name], chosen) for n in nodes}
     answers = _ask_net(asking, nodes, plan, {node.name: {} for node in nodes}, {
-        "peers": {n.name: list(filter(None, (n.address, chosen.get(n.name)))) for n in nodes},
+        "peers": {n.name: [*filter(None, (n.address, chosen.get(n.name))), *more[n.name]]
+                  for n in nodes},
         "bytes": plan.size if len(nodes) <= MAX_FULL_MATRIX else 0,
     })  # fmt: skip
     heard = _where_peers_listen(answers, plan)
@@ -203,7 +213,7 @@ def run_net(
         *left_out,
         *silent(answers),
         *_taken(answers, plan),
-        *check_matrix(list(heard), heard, chosen, leads, plan.any_ports),
+        *check_matrix(list(heard), heard, chosen, leads, plan.any_ports, more),
     ]
 
 
@@ -316,6 +326,16 @@ def _other_addresses(nodes: Sequence[Node], facts: Mapping[str, Any]) -> dict[st
         if interface is not None and known and interface["address"] != known:
             found[node.name] = interface["address"]
     return found
+
+
+def _more_addresses(
+    node: Node, facts: Mapping[str, Any], chosen: Mapping[str, str]
+) -> dict[str, str]:
+    """What NCCL's sockets would use besides, by address; nothing where RDMA carries the data."""
+    if any(i["kind"] == "infiniband" for i in facts.get("interfaces", [])) or facts.get("rdma"):
+        return {}
+    known = (node.address, chosen.get(node.name))
+    return {i["address"]: i["name"] for i in nccl_interfaces(facts) if i["address"] not in known}
 
 
 def _taken(answers: Sequence[NodeAnswer], plan: NetPlan) -> list[CheckResult]:

@@ -64,7 +64,7 @@ class Patrol:
         self._ended: int | None = None
         self._seen_then = 0
         self._kept_back: Alarm | None = None
-        self._leaves_it = self._waits_for_ranks = False
+        self._leaves_it = self._waits_for_ranks = self._heard = False
 
     def walk(self) -> None:
         """Watch until the command has ended and everything is written."""
@@ -145,6 +145,8 @@ class Patrol:
         event = self._after_end(self._see())
         if self._runs_on():
             self._goes_on("the job ran on after a rank had ended")
+        if self._is_over(event):
+            self._goes_on("calls have finished, or ranks have started, since")
         if isinstance(event, Alarm) and (self.docket.current is None or event.again):
             first = self.docket.current
             self.docket.close("looked at again: the ranks that others wait for stand still")
@@ -201,6 +203,17 @@ class Patrol:
         there = {member.rank for member in self.roster.members}
         # So much progress after a rank's end makes the job one that runs on without it.
         return self._ended in there or self.watch.seen - self._seen_then >= AUTO_AFTER
+
+    def _is_over(self, event: Alarm | Resumed | None) -> bool:
+        """Whether an open hang is over that another node saw: the watch here knows no end of it.
+
+        One that leads sees all ranks: what its own watch raises is another hang.
+        """
+        what = self.docket.current.what if self.docket.current is not None else None
+        if what is None or what.kind != "hang" or self._obeying():
+            return False
+        is_new = isinstance(event, Alarm) and not event.again and self.others.company.leads
+        return self.watch.seen > self._seen_then or (self._heard and is_new)
 
     def _after_end(self, event: Alarm | Resumed | None) -> Alarm | Resumed | None:
         """Keep back an alarm at a rank's end, until a launcher has had its time to end the job.
@@ -287,6 +300,7 @@ class Patrol:
                 self._work_up(what, tell=tell)
             else:
                 self._conclude(self._begin(what), tell=tell)
+            self._heard = True
 
     def _obey(self) -> None:
         """End or freeze the job here, as the one that leads has ordered: if this one would, too."""
@@ -340,7 +354,7 @@ class Patrol:
         attempt = self.roster.attempt if attempt is None else attempt
         incident = self.docket.begin(what, self.roster, attempt, first)
         if incident is not None:
-            self._ended, self._seen_then = None, self.watch.seen
+            self._ended, self._seen_then, self._heard = None, self.watch.seen, False
             self._leaves_it = False
         return incident
 

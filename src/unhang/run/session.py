@@ -172,7 +172,10 @@ def _invitation(command: Sequence[str], wishes: Wishes, job: str) -> Invitation 
                 "leave out --case, or --meet and --meet-token",
             )
         return None
-    return invitation_of(os.environ, command, job, wishes.meet, wishes.meet_token)
+    found = invitation_of(os.environ, command, job, wishes.meet, wishes.meet_token)
+    if found is None and os.environ.get("MASTER_ADDR"):
+        say(f"{TOKEN} is set, and nothing shows where to meet: name a place by --meet HOST:PORT")
+    return found
 
 
 def _guard(orders: Orders) -> Guard:

@@ -141,10 +141,10 @@ def test_the_interface_that_nccl_takes(
         ({"interfaces": [interface("docker0", "172.17.0.1", "bridge")]}, ("UH820", "fail")),
         ({"interfaces": [interface("eth0", "169.254.3.4")]}, ("UH820", "fail")),
         ({"settings": {"NCCL_SOCKET_IFNAME": "eth7"}}, ("UH821", "fail")),
-        ({"own_name": {"addresses": ["127.0.1.1"], "error": ""}}, ("UH820", "warn")),
+        ({"own_name": {"addresses": ["127.0.1.1"], "error": ""}}, ("UH820", "fail")),
         (
             {"own_name": {"addresses": ["10.9.9.9"], "error": ""}, "own_address": ""},
-            ("UH820", "warn"),
+            ("UH820", "fail"),
         ),
         ({"settings": {"GLOO_SOCKET_IFNAME": "eth7"}}, ("UH821", "fail")),
         ({"master": {"addresses": [], "error": "unknown"}}, ("UH822", "fail")),

@@ -66,6 +66,7 @@ class FakeJob(Patrol):
     def _begin(self, what: What, attempt: int | None = None, first: Any = None) -> Any:  # noqa: ANN401, ARG002 - as its base
         self.alarms.append(self.now)
         self.now += self.acting_s
+        self._seen_then = self.watch.seen
         self.docket.current = self.docket.last = SimpleNamespace(  # type: ignore[assignment]
             what=what, verdict=self.verdicts.pop(0), case=None, being_ended=False,
             close=lambda _: None, tell_of_end=lambda _: None, amend=lambda **_: False,
@@ -95,6 +96,22 @@ def test_what_only_paused_at_first_is_looked_at_again_and_ended(
     job.pass_by(hang_after_s + grace_s + 2 * acting_s + 4 * job.interval_s)
     assert len(job.alarms) == 2
     assert job.ended_at
+
+
+@pytest.mark.parametrize("leads", [False, True])
+def test_a_hang_after_one_that_another_node_saw_is_one_of_its_own(
+    tmp_path: Path, *, leads: bool
+) -> None:
+    """What was heard of is over once a call has finished; one that leads sees for itself."""
+    job = FakeJob(tmp_path, 10.0, 0.0, 0.1)
+    job.verdicts = [Verdict("", "healthy", action=""), STUCK]
+    job.others.company.leads = leads
+    if leads:  # the last call had finished when it heard of it
+        job.pass_by(job.interval_s)
+    job._begin(What("hang", "no rank has started for 60 s (seen by n2)", 60.0, 60.0))
+    job._heard = True
+    job.pass_by(60.0)
+    assert (len(job.alarms), bool(job.ended_at)) == (2, True)
 
 
 def test_a_call_that_fails_while_the_verdict_is_made_is_nothing_to_end(

@@ -153,7 +153,7 @@ def _machine_parts(
 
     results: list[CheckResult] = []
     if "env" in parts:
-        results += run_env(facts)
+        results += run_env(facts, measured="net" in parts)
     if "net" in parts:
         plan = NetPlan(tuple(ports), args.seconds, any_ports=kernels_ports())
         results += run_net(asking, facts, plan, _say)

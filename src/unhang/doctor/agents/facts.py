@@ -235,6 +235,7 @@ def examine(order: dict[str, Any]) -> dict[str, Any]:
         "core_pattern": read("/proc/sys/kernel/core_pattern"),
         "numa_balancing": read("/proc/sys/kernel/numa_balancing"),
         "gpus": count_in("/proc/driver/nvidia/gpus"),
+        "rdma": count_in("/sys/class/infiniband"),
         "iommu_groups": count_in("/sys/kernel/iommu_groups"),
         "iommu_types": iommu_types(),
         "kernel_options": kernel_options(),

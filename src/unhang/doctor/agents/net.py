@@ -24,6 +24,10 @@ ECHO = 64
 LONGEST = 200
 LAPS = 10
 AGAIN = 3
+PATHS = (8900, 4000, 1460, 1450, 1420, 1400, 1350, 1300, 1280)
+"""Sizes of packets that usual networks and tunnels let through (jumbo frames to IPv6's least)."""
+PATH_BYTES, ANY_SIZE = 1 << 18, 0
+HEADERS, HEADERS_6 = 40, 60
 SETTLED = ("open", "wrong-host", "other-service")
 Target = tuple[str, str, int]
 # Where struct tcp_info (linux/tcp.h) has what we ask of it; kernels from 4.6 on have all of it.
@@ -71,6 +75,8 @@ class Listener(threading.Thread):
                     command = line_of(caller)
                     if command == b"ping":
                         caller.sendall(b"p" * ECHO)
+                    elif command == b"clock":
+                        caller.sendall(b"%d\n" % time.time_ns())
                     elif command.startswith(b"data "):
                         swallow(caller, int(command[5:]))
                         caller.sendall(b"k")
@@ -112,14 +118,30 @@ def swallow(stream: socket.socket, count: int) -> None:
         count -= len(piece)
 
 
-def probe(me: str, token: str, target: Target, size: int) -> dict[str, Any]:
+def connected(address: str, port: int, packet: int) -> socket.socket:
+    """A connection, whose packets have at most so many bytes; 0: as large as the kernel likes."""
+    family, kind, _, _, place = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0]
+    stream = socket.socket(family, kind)
+    try:
+        stream.settimeout(CONNECT_S)
+        if packet:
+            headers = HEADERS_6 if family == socket.AF_INET6 else HEADERS
+            stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, packet - headers)
+        stream.connect(place)
+    except BaseException:
+        stream.close()
+        raise
+    return stream
+
+
+def probe(me: str, token: str, target: Target, size: int, packet: int = 0) -> dict[str, Any]:
     """Connect once to (peer, address, port); returns what was seen."""
     name, address, port = target
     seen = {"peer": name, "address": address, "port": port, "state": "", "latency_ms": None,
             "mb_per_s": None, "rtt_ms": None, "sent": 0, "resent": 0, "early": 0,
-            "says": "", "source": ""}  # fmt: skip
+            "says": "", "source": "", "passes": None, "ahead_ms": None}  # fmt: skip
     try:
-        stream = socket.create_connection((address, port), timeout=CONNECT_S)
+        stream = connected(address, port, packet)
     except TimeoutError:
         seen["state"] = "filtered"
         return seen
@@ -173,10 +195,19 @@ def talk(stream: socket.socket, who: str, size: int, seen: dict[str, Any]) -> No
         swallow(stream, ECHO)
         laps.append(time.perf_counter() - start)
     seen["latency_ms"] = round(min(laps) * 1000, 3)
+    seen["ahead_ms"] = ahead(stream)
     seen["early"] = counted(stream).get("resent", 0)
     if size:
         seen["mb_per_s"] = throughput(stream, size)
     seen["state"] = "open"
+
+
+def ahead(stream: socket.socket) -> float:
+    """Milliseconds by which the peer's clock is ahead of ours, to within half a round trip."""
+    before = time.time_ns()
+    stream.sendall(b"clock\n")
+    there = int(line_of(stream) or b"0")
+    return round((there - (before + time.time_ns()) / 2) / 1e6, 3) if there else 0.0
 
 
 def throughput(stream: socket.socket, size: int) -> float:
@@ -251,7 +282,24 @@ def call_again(order: dict[str, Any], end: float) -> list[dict[str, Any]]:
     in_threads(connect, [target for target in targets if target[2] != first])
     heavy = [target for target in targets if target[2] == first] * AGAIN
     rows += [probe(me, token, target, size) for target in heavy if time.monotonic() < end]
+    for row in rows:
+        if row["state"] == "silent" and row["latency_ms"] is not None and not row["early"]:
+            row["passes"] = passing(me, token, (row["peer"], row["address"], row["port"]))
+            break  # each takes seconds, and the same way would be tried
     return rows
+
+
+def passing(me: str, token: str, target: Target) -> int:
+    """The largest of usual packets with which data arrives; 0 where size is not what matters."""
+    good = set()
+
+    def attempt(way: Target) -> None:
+        packet = way[2]
+        if probe(me, token, target, PATH_BYTES, packet)["state"] == "open":
+            good.add(packet)
+
+    in_threads(attempt, [(*target[:2], packet) for packet in (ANY_SIZE, *PATHS)])
+    return 0 if ANY_SIZE in good else max(good, default=0)
 
 
 def say_bye(me: str, token: str, target: tuple[str, str, int]) -> None:

@@ -1,7 +1,8 @@
 """Checks of interfaces, names and MTU: pure functions over what the nodes said.
 
-Which interface NCCL takes by itself follows its socket.cc (2.27): the first with an address among
-names that begin with "ib", then all but docker, lo and virbr, then docker, then lo. Gloo binds what
+Which interfaces NCCL takes by itself follows its socket.cc (2.27): those with an address among
+names that begin with "ib", else all but docker, lo and virbr, else docker, else lo. Ranks meet on
+the first; without RDMA its sockets carry data on all (net_socket.cc). Gloo binds what
 the host's own name resolves to, else the loopback. Which one they should take: where what they
 would take is of no use, that by which the kernel sends to rank 0, or else to the peers.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 import ipaddress
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from unhang.checks import INTERFACE_MISSING, INTERFACE_UNWISE, MTU_DIFFERS, NAME_UNRESOLVED
@@ -19,6 +21,7 @@ from unhang.wording import printable
 
 Facts = Mapping[str, Any]
 
+_NEVER_MEETS = "ranks on other nodes then connect to themselves: Gloo fails in connectFullMesh"
 _WAVES = (("ib",), ("^docker", "lo", "virbr"), ("docker",), ("lo",))
 
 
@@ -59,21 +62,24 @@ def _works(row: Mapping[str, Any]) -> bool:
 
 
 def nccl_interface(facts: Facts) -> tuple[Mapping[str, Any] | None, str]:
-    """The interface that NCCL would use on this node, and why.
+    """The interface on which NCCL's ranks would meet on this node, and why.
 
     Returns:
         The interface (None if there is none), and "by NCCL_SOCKET_IFNAME" or "by itself".
     """
+    wanted = facts.get("settings", {}).get("NCCL_SOCKET_IFNAME")
+    found = nccl_interfaces(facts)
+    return (found[0] if found else None), "by NCCL_SOCKET_IFNAME" if wanted else "by itself"
+
+
+def nccl_interfaces(facts: Facts) -> list[Mapping[str, Any]]:
+    """All that its sockets would carry data on; they meet on the first."""
     with_address = [i for i in facts.get("interfaces", []) if i["address"] and i["up"]]
     wanted = str(facts.get("settings", {}).get("NCCL_SOCKET_IFNAME", ""))
-    if wanted:
-        found = [i for i in with_address if _named(i["name"], wanted.split(","))]
-        return (found[0] if found else None), "by NCCL_SOCKET_IFNAME"
-    for wave in _WAVES:
-        for interface in with_address:
-            if _named(interface["name"], wave):
-                return interface, "by itself"
-    return None, "by itself"
+    for wave in [wanted.split(",")] if wanted else _WAVES:
+        if found := [i for i in with_address if _named(i["name"], wave)]:
+            return found
+    return []
 
 
 def _named(name: str, patterns: Sequence[str]) -> bool:
@@ -118,7 +124,30 @@ def check_interfaces(
             name = facts.get("settings", {}).get("MASTER_ADDR", "")
             seen = f"MASTER_ADDR={printable(name, 60)} cannot be resolved there"
             results.append(of_host(NAME_UNRESOLVED, "fail", host, seen, "", master["error"]))
-    return [*results, *_masters(nodes), *_mtu(nodes)]
+    return [*results, *_masters(nodes), *_families(nodes), *_mtu(nodes)]
+
+
+def of_six_among_four(nodes: Mapping[str, Facts]) -> list[str]:
+    """Nodes with IPv6 alone among others: where an interface has both, IPv4 is advertised."""
+    taken = {host: nccl_interface(facts)[0] for host, facts in nodes.items()}
+    sixes = {
+        host: ipaddress.ip_address(chosen["address"]).version == 6  # noqa: PLR2004 - IPv6
+        for host, chosen in taken.items()
+        if chosen is not None and not _unusable(chosen)
+    }
+    six = [host for host, is_six in sixes.items() if is_six]
+    return six if len(six) < len(sixes) else []
+
+
+def _families(nodes: Mapping[str, Facts]) -> list[CheckResult]:
+    six = of_six_among_four(nodes)
+    others = ", ".join(host for host in nodes if host not in six)
+    seen = f"has no IPv4 address, and {others} would advertise one"
+    action = (
+        "give it an IPv4 address in the network of its peers, or all nodes an IPv6 address and "
+        "NCCL_SOCKET_FAMILY=AF_INET6."
+    )
+    return [of_host(INTERFACE_UNWISE, "fail", host, seen, f"On {host}: {action}") for host in six]
 
 
 def _masters(nodes: Mapping[str, Facts]) -> list[CheckResult]:
@@ -179,7 +208,8 @@ def _for_gloo(host: str, facts: Facts, lead: Lead | None, *, alone: bool) -> Ite
         why = f": {_by_lead(lead)}" if lead else ""
         seen = f"its own name {what}, so Gloo would bind the loopback"
         action = f"export GLOO_SOCKET_IFNAME={name}, or let /etc/hosts name {address}{why}."
-        yield of_host(INTERFACE_UNWISE, "warn", host, seen, action)
+        found = of_host(INTERFACE_UNWISE, "fail", host, seen, action, _NEVER_MEETS)
+        yield replace(found, doubt="a job without a group of Gloo binds no such address")
     elif taken is not None:
         seen = f"{host}: Gloo takes {taken['name']} ({taken['address']}) {how}"
         yield CheckResult(INTERFACE_UNWISE, "ok", f"{seen}{_leading(taken, lead)}.")

@@ -10,7 +10,13 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from unhang.checks import INTERFACE_UNWISE, PORT_BLOCKED, SLOW_LINK, WRONG_ANSWER
+from unhang.checks import (
+    CLOCKS_APART,
+    INTERFACE_UNWISE,
+    PORT_BLOCKED,
+    SLOW_LINK,
+    WRONG_ANSWER,
+)
 from unhang.doctor.checks.interfaces import Lead, use
 from unhang.doctor.checks.results import CheckResult, Level, host_subject
 from unhang.report import Subject
@@ -22,6 +28,7 @@ Row = Mapping[str, Any]
 SLOW_FACTOR = 8.0
 SLOW_RTT_MS = 2.0
 LOST_SHARE = 0.02
+MAX_CLOCK_S = 2.0
 LOST_SEGMENTS = 10
 MIN_PAIRS = 3
 """Fewer have no median worth the name."""
@@ -36,6 +43,7 @@ def check_matrix(
     chosen: Mapping[str, str],
     leads: Mapping[str, Lead] | None = None,
     any_ports: Sequence[int] = (),
+    more: Mapping[str, Mapping[str, str]] | None = None,
 ) -> list[CheckResult]:
     """Judge all connections that the nodes tried.
 
@@ -45,17 +53,71 @@ def check_matrix(
         chosen: Per node, the address that NCCL would advertise, where it is not the node's own.
         leads: Per node, the interface by which it reaches its peers.
         any_ports: Those of the ports that the kernel would choose.
+        more: Per node, further addresses that NCCL's sockets would use, with their interfaces.
     """
-    tried = [(host, row) for host in hosts for row in rows[host]]
+    every = [(host, row) for host in hosts for row in rows[host]]
+    extra = [item for item in every if item[1]["address"] in (more or {}).get(item[1]["peer"], ())]
+    tried = [item for item in every if item not in extra]
     control = [item for item in tried if item[1]["address"] != chosen.get(item[1]["peer"])]
     advertised = [item for item in tried if item[1]["address"] == chosen.get(item[1]["peer"])]
     results = _wrong_answers(control) + _blocked(control, hosts, any_ports)
     results += _unreachable_choice(advertised, control, leads or {})
-    results += _slow(control)
+    results += _slow(control, leads or {})
     if not results:
-        seen = f"all {len(tried)} connections between {len(hosts)} nodes work."
+        seen = f"all {len(tried)} connections between {len(hosts)} nodes work{_figures(control)}."
         results.append(CheckResult(PORT_BLOCKED, "ok", seen))
+    return [*results, *_unreachable_extra(extra, more or {}, leads or {}), *_clocks(control)]
+
+
+def _figures(tried: Sequence[tuple[str, Row]]) -> str:
+    """The slowest of what was measured: with two nodes there is nothing to compare it with."""
+    rates = [row["mb_per_s"] for _, row in tried if row.get("mb_per_s")]
+    trips = [row["rtt_ms"] for _, row in tried if row.get("rtt_ms") is not None]
+    told = [f"at least {min(rates):,.0f} MB/s"] if rates else []
+    told += [f"at most {max(trips):.1f} ms there and back"] if trips else []
+    return f" ({', '.join(told)})" if told else ""
+
+
+def _unreachable_extra(
+    tried: Sequence[tuple[str, Row]],
+    more: Mapping[str, Mapping[str, str]],
+    leads: Mapping[str, Lead],
+) -> list[CheckResult]:
+    """Interfaces that no other node reaches, and that NCCL would use besides the one that works."""
+    states: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for _, row in tried:
+        states[row["peer"], row["address"]].append(row["state"])
+    results = []
+    for (host, address), seen in sorted(states.items()):
+        if "open" not in seen:
+            what = (
+                f"{host}: NCCL's sockets would use {more[host][address]} ({address}), too, which "
+                f"no other node reaches ({', '.join(sorted(set(seen)))})."
+            )
+            about, action = host_subject(host), use(leads.get(host))
+            results.append(CheckResult(INTERFACE_UNWISE, "warn", what, about, action=action))
     return results
+
+
+def _clocks(tried: Sequence[tuple[str, Row]]) -> list[CheckResult]:
+    """How far the clocks are apart, as asked over connections that were open at the time."""
+    apart = [(row["ahead_ms"], host, row["peer"]) for host, row in tried
+             if row.get("ahead_ms") is not None]  # fmt: skip
+    if not apart:
+        return []
+    found, host, peer = max(apart, key=lambda each: abs(each[0]))
+    first, last = (host, peer) if found > 0 else (peer, host)
+    seconds = abs(found) / 1000
+    if seconds <= MAX_CLOCK_S:
+        seen = f"the nodes' clocks are at most {seconds:.3f} s apart."
+        return [CheckResult(CLOCKS_APART, "ok", seen)]
+    seen = f"the clock of {last} is {seconds:.1f} s ahead of that of {first}."
+    action = (
+        f"On {first} and {last}: timedatectl shows which one is not synchronised; there "
+        "systemctl enable --now chrony && chronyc makestep."
+    )
+    about = host_subject(first, last)
+    return [CheckResult(CLOCKS_APART, "warn", seen, about, action=action)]
 
 
 def _link(source: str, target: str, port: int) -> Subject:
@@ -94,8 +156,17 @@ def _ports(ports: Sequence[int], any_ports: Sequence[int]) -> str:
     return " and ".join(filter(None, (named and f"port {named}", chosen)))
 
 
-def _advice(ports: Sequence[int], any_ports: Sequence[int]) -> str:
-    return _LET_THROUGH if set(ports) & set(any_ports) else ""
+def _advice(host: str, ports: Sequence[int], any_ports: Sequence[int], state: str) -> str:
+    """Where to look for what is in the way, and what it must let through."""
+    if state == "unreachable":
+        return f"On {host}: ip -br address and ip route show whether it has a way to its peers."
+    if set(ports) & set(any_ports):
+        return f"On {host}: nft list ruleset shows the rules of its firewall. {_LET_THROUGH}"
+    named = ", ".join(map(str, ports))
+    return (
+        f"On {host}: nft list ruleset shows the rules of its firewall. Let TCP to port {named} "
+        "through from the other nodes, or give the job another port (--master-port)."
+    )
 
 
 def _blocked(
@@ -117,7 +188,7 @@ def _blocked(
         verb = "can be reached on" if whole == ports else "cannot be reached on"
         seen = f"{host} {verb} {what} from any other node ({state})."
         subjects = (*host_subject(host), *(_link("*", host, port) for port in whole))
-        advice = "" if whole == ports else _advice(whole, any_ports)
+        advice = _advice(host, whole, any_ports, state)
         results.append(CheckResult(PORT_BLOCKED, "fail", seen, subjects, action=advice))
         dead += [host] if whole == ports else []
     # A node that no other reaches reaches none: that is said with it.
@@ -145,7 +216,7 @@ def _blocked_pairs(
         what = _ports(ports, any_ports)
         seen = f"{source} {arrow} {target}: {what} cannot be reached ({items[0][1]})."
         subjects = tuple(_link(source, target, port) for port, _ in items)
-        advice = _advice(ports, any_ports)
+        advice = _advice(target, ports, any_ports, items[0][1])
         results.append(CheckResult(PORT_BLOCKED, "fail", seen, subjects, action=advice))
     return results
 
@@ -193,15 +264,27 @@ def _best(rows: Sequence[Row]) -> Row:
     same = [row for row in rows if row["state"] == first["state"]]
     least = {key: [row[key] for row in same if row.get(key) is not None]
              for key in ("latency_ms", "rtt_ms", "mb_per_s")}  # fmt: skip
-    steadiest = min(same, key=_lost)
+    sent, resent = _steady(same)
     return {
         **first,
+        "passes": max((row["passes"] for row in rows if row.get("passes")), default=None),
+        "ahead_ms": min(
+            (row["ahead_ms"] for row in same if row.get("ahead_ms") is not None),
+            key=abs,
+            default=None,
+        ),
         "latency_ms": min(least["latency_ms"], default=None),
         "rtt_ms": min(least["rtt_ms"], default=None),
         "mb_per_s": max(least["mb_per_s"], default=None),
-        "sent": steadiest.get("sent", 0),
-        "resent": steadiest.get("resent", 0),
+        "sent": sent,
+        "resent": resent,
     }
+
+
+def _steady(rows: Sequence[Row]) -> tuple[int, int]:
+    """Segments sent and sent again in all tries but the worst, which a busy moment may explain."""
+    kept = sorted(rows, key=_lost)[: max(len(rows) - 1, 1)]
+    return sum(int(r.get("sent", 0)) for r in kept), sum(int(r.get("resent", 0)) for r in kept)
 
 
 def _lost(row: Row) -> float:
@@ -248,10 +331,11 @@ def _usual(rows: Sequence[Row]) -> tuple[float, float]:
 _ONCE = "this is one measurement, and other traffic slows a link too"
 
 
-def _slow(tried: Sequence[tuple[str, Row]]) -> list[CheckResult]:
+def _slow(tried: Sequence[tuple[str, Row]], leads: Mapping[str, Lead]) -> list[CheckResult]:
     """Pairs that lose data, or are far from the median; a node that is so with all others."""
     usual = _usual([row for _, row in tried])
     found: dict[frozenset[str], tuple[str, Level]] = {}
+    passes: dict[frozenset[str], int] = {}
     partners: dict[str, set[str]] = defaultdict(set)
     for host, row in tried:
         pair = frozenset((host, row["peer"]))
@@ -260,6 +344,7 @@ def _slow(tried: Sequence[tuple[str, Row]]) -> list[CheckResult]:
         verdict = _what_is_slow(row, *usual)
         if verdict[0] and (pair not in found or found[pair][1] != "fail"):
             found[pair] = verdict
+            passes[pair] = int(row.get("passes") or 0)
     results = []
     healthy = _healthy(partners, found)
     counts = Counter(name for pair in found for name in pair)
@@ -269,14 +354,27 @@ def _slow(tried: Sequence[tuple[str, Row]]) -> list[CheckResult]:
             what, level = next(said for pair, said in found.items() if name in pair)
             seen = f"{name} and every other node: {what}."
             about = host_subject(name)
-            results.append(CheckResult(SLOW_LINK, level, seen, about, doubt=_ONCE))
+            action = _cure([name], max(passes[pair] for pair in found if name in pair), leads)
+            results.append(CheckResult(SLOW_LINK, level, seen, about, action=action, doubt=_ONCE))
             found = {pair: said for pair, said in found.items() if name not in pair}
     for pair, said in found.items():
         what, level = said
         a, b = sorted(pair)
         seen, subject = f"{a} and {b}: {what}.", (Subject("link", f"{a} - {b}"),)
-        results.append(CheckResult(SLOW_LINK, level, seen, subject, doubt=_ONCE))
+        action = _cure([a, b], passes[pair], leads)
+        results.append(CheckResult(SLOW_LINK, level, seen, subject, action=action, doubt=_ONCE))
     return results
+
+
+def _cure(hosts: Sequence[str], passes: int, leads: Mapping[str, Lead]) -> str:
+    """What to do at the interfaces by which these hosts reach their peers; "" where unknown."""
+    known = [(host, leads[host].name) for host in hosts if host in leads]
+    if passes:
+        told = "; ".join(f"on {host} ip link set dev {name} mtu {passes}" for host, name in known)
+        here = f"; or {told}" if told else ""
+        return f"Packets of {passes} bytes pass: let switches and tunnels pass larger ones{here}."
+    told = "; ".join(f"on {host} ethtool -S {name}" for host, name in known)
+    return f"Check cable, duplex, errors and drops: {told}." if told else ""
 
 
 def _healthy(

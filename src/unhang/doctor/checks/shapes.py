@@ -87,6 +87,8 @@ class _Measured(TypedDict, total=False):
     latency_ms: float | None
     mb_per_s: float | None
     rtt_ms: float | None
+    ahead_ms: float | None
+    passes: int | None
     source: str
 
 
