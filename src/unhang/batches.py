@@ -60,6 +60,10 @@ def is_closing(name: OpName) -> bool:
     return op.endswith(_CLOSING_SUFFIX) and op not in _NOT_CLOSING
 
 
+def _is_point_to_point(name: OpName) -> bool:
+    return name.op.lower() in _POINT_TO_POINT
+
+
 def find_batches(calls: Calls, names: Sequence[OpName]) -> Batches:
     """Find the launches of all calls.
 
@@ -67,10 +71,12 @@ def find_batches(calls: Calls, names: Sequence[OpName]) -> Batches:
         calls: Calls of one case or one dump, each dump's in program order.
         names: What `calls.name` points into.
     """
-    closing = _flags(names, is_closing)[calls.name]
-    p2p = calls.is_p2p & ~closing
-    p2p |= _flags(names, lambda name: name.op.lower() in _POINT_TO_POINT)[calls.name]
+    closes, exchanges = _flags(names, is_closing), _flags(names, _is_point_to_point)
     last, closed = np.arange(len(calls)), np.zeros(len(calls), np.bool_)
+    if not (closes.any() or exchanges.any() or calls.is_p2p.any()):  # most jobs' calls
+        return Batches(last, closed, closed.copy())
+    closing = closes[calls.name]
+    p2p = (calls.is_p2p & ~closing) | exchanges[calls.name]
     rows, lane = _in_lanes(calls, closing | p2p)
     if not len(rows):
         return Batches(last, closed, p2p)

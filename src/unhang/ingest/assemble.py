@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -119,8 +118,9 @@ def _calls(files: Sequence[DumpFile], grouping: Grouping) -> Calls:
 def _kinds_set(calls: Calls, dumps: Sequence[Dump], names: Sequence[OpName]) -> Calls:
     """Count the entry that closes a batch as what its members are: torch says so of none."""
     batches = find_batches(calls, names)
-    ending = batches.closed & (batches.last == np.arange(len(calls)))
-    calls = replace(calls, is_p2p=np.where(ending, batches.p2p, calls.is_p2p))
+    closed = np.flatnonzero(batches.closed)
+    ending = closed[batches.last[closed] == closed]
+    calls.is_p2p[ending] = batches.p2p[ending]
     return renumbered(calls, dumps, batches)
 
 
@@ -179,9 +179,9 @@ def _number_groups(
 
 
 def _renumber(pairs: Column, groups: dict[int, int]) -> None:
-    known = np.array(sorted(groups), np.int32)
-    numbers = np.array([groups[pair] for pair in known.tolist()], np.int32)
-    pairs[:] = numbers[np.searchsorted(known, pairs)]
+    numbers = np.zeros(max(groups, default=0) + 1, np.int32)
+    numbers[list(groups)] = list(groups.values())
+    pairs[:] = numbers[pairs]
 
 
 def _folders_as_hosts(files: Sequence[DumpFile]) -> list[str]:
@@ -257,18 +257,20 @@ def _is_active_only(decoded: Decoded) -> bool:
         return decoded.window.active_only
     if not decoded.count:
         return any(status.enqueued > 0 for status in decoded.statuses)
-    finished, ids = _of_torch(decoded)
+    if _of_torch(decoded, _FEW)[0]:
+        return False
+    finished, ids = _of_torch(decoded, decoded.count)
     if finished:
         return False
     gaps = any(after - before > 1 for before, after in itertools.pairwise(ids))
     return active_only(ids[0] if ids else -1, len(ids), finished=False, gaps=gaps)
 
 
-def _of_torch(decoded: Decoded) -> tuple[bool, list[int]]:
-    """Whether any of torch's own calls has finished, and the ids of all."""
+def _of_torch(decoded: Decoded, count: int) -> tuple[bool, list[int]]:
+    """Of the first so many calls: whether any of torch's own has finished, and the ids of those."""
     keys = "origin", "state", "retired", "record_id"
-    columns = origin, state, retired, record_id = [decoded.column(key) for key in keys]
-    if decoded.count <= _FEW:
+    columns = origin, state, retired, record_id = [decoded.column(key)[:count] for key in keys]
+    if count <= _FEW:
         rows = [row for row in zip(*(c.tolist() for c in columns), strict=True) if not row[0]]
         finished = any(state == State.COMPLETED or retired for _, state, retired, _ in rows)
         return finished, [number for *_, number in rows]

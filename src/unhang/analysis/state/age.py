@@ -170,7 +170,9 @@ def _unnoticed(evidence: Evidence, heads: Heads, late: Ints) -> Bools:
 def _seen_to_end_ns(evidence: Evidence, rows: Ints) -> Ints:
     """When the first peer's recorder saw the same collectives end; 0 where none did."""
     calls = evidence.case.calls
-    ended = np.flatnonzero(evidence.finished & evidence.collective & (calls.completed_ns > 0))
+    alike = np.flatnonzero(np.isin(calls.seq, calls.seq[rows]))  # few of all calls
+    seen = evidence.finished[alike] & evidence.collective[alike] & (calls.completed_ns[alike] > 0)
+    ended = alike[seen]
     width = int(calls.seq.max(initial=0)) + 2
     place = evidence.channel(ended) * width + calls.seq[ended]
     wanted = evidence.channel(rows) * width + calls.seq[rows]

@@ -124,8 +124,9 @@ def _counted_as_over(
     """
     calls, status, active = case.calls, case.group_status, np.zeros(max(len(case.dumps), 1), bool)
     active[[d.index for d in dumps if d.active_only or not done[d.start : d.stop].any()]] = True
-    counted = flags_of(recorders, lambda recorder: recorder.counts_calls)[names.backend][calls.name]
-    rows = np.flatnonzero(~done & active[calls.dump] & counted & (calls.group >= 0))
+    counted = flags_of(recorders, lambda recorder: recorder.counts_calls)[names.backend]
+    rows = np.flatnonzero(~done)
+    rows = rows[active[calls.dump[rows]] & counted[calls.name[rows]] & (calls.group[rows] >= 0)]
     member = np.asarray([*(name.op in _MEMBERS for name in case.names), False])[calls.name[rows]]
     member &= ~batches.closed[rows] & ~batches.p2p[rows] & (calls.seq[rows] >= 0)
     rows = rows[member & ~calls.retired[rows]]
@@ -158,12 +159,17 @@ def _left_by_slow_parts(case: Case, dumps: Sequence[Dump], done: Bools) -> Ints:
     calls = case.calls
     active = np.zeros(max(len(case.dumps), 1), np.bool_)
     active[[d.index for d in dumps if d.active_only or d.status is not DumpStatus.OK]] = True
-    part = np.asarray([*(name.op in PARTS for name in case.names), False])[calls.name]
-    end = np.asarray([*(name.op in _UNEVEN for name in case.names), False])[calls.name]
-    key = np.stack([calls.dump, calls.group, calls.seq]).T
-    closed = {tuple(each) for each in key[end & ~done].tolist()}
-    rows = np.flatnonzero(part & active[calls.dump] & ~done)
-    return np.asarray([r for r in rows.tolist() if tuple(key[r].tolist()) not in closed], np.int64)
+    opened = np.flatnonzero(~done)
+    part = np.asarray([*(name.op in PARTS for name in case.names), False])[calls.name[opened]]
+    end = np.asarray([*(name.op in _UNEVEN for name in case.names), False])[calls.name[opened]]
+    rows = opened[part & active[calls.dump[opened]]]
+
+    def key(rows: Ints) -> list[tuple[int, ...]]:
+        columns = calls.dump[rows], calls.group[rows], calls.seq[rows]
+        return list(zip(*(column.tolist() for column in columns), strict=True))
+
+    closed = set(key(opened[end]))
+    return rows[np.asarray([each not in closed for each in key(rows)], np.bool_)]
 
 
 def _is_last_and_watched(calls: Calls, lane: Ints, row: int) -> bool:

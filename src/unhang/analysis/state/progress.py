@@ -164,7 +164,8 @@ def _visible(evidence: Evidence) -> tuple[Ints, Ints, Ints, Ints]:
     for begin, end in chunks(lengths, n_channels):
         rows, position = _rows_of(starts[begin:end], lengths[begin:end])
         wanted = evidence.collective[rows] & (evidence.case.calls.seq[rows] >= 0)
-        rows, position = rows[wanted], position[wanted]
+        if not wanted.all():
+            rows, position = rows[wanted], position[wanted]
         local = position * n_channels + evidence.channel(rows)
         size = (end - begin) * n_channels
         keys, first, last = first_and_last(local, rows, size)

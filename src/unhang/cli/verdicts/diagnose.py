@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from glob import glob
+from importlib import import_module
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING
 
 from unhang.cli.shared.case_paths import (
@@ -257,9 +259,10 @@ def _judged(options: DiagnoseOptions) -> tuple[Report, Callable[[], int]]:
 
 def _verdict(options: DiagnoseOptions, engine: RayEngine | None) -> tuple[Case, Report]:
     """Read and judge, without names where that is asked for."""
+    Thread(target=_import_analysis, daemon=True).start()
+    case = load_case(options.reading, options.beside, engine)
     from unhang.analysis import diagnose
 
-    case = load_case(options.reading, options.beside, engine)
     redactor = _redactor(options, engine)
     if redactor is not None:
         case = redactor.case(case)
@@ -269,6 +272,16 @@ def _verdict(options: DiagnoseOptions, engine: RayEngine | None) -> tuple[Case, 
         return report if redactor is None else redactor.report(report)
 
     return case, _with_tables(case, judged, options)
+
+
+def _import_analysis() -> None:
+    """Import what judges while dumps are decoded, which needs no Python.
+
+    What fails here fails again where it is needed, and is said there.
+    """
+    with suppress(Exception):
+        import_module("unhang.analysis")
+        import_module("unhang.reports.text")
 
 
 def _engine(options: DiagnoseOptions) -> AbstractContextManager[RayEngine | None]:
