@@ -190,7 +190,7 @@ _CONVERTED: Final = {"phase", "groups", "failures", "exception"}
 _OF_BOTH: Final = (
     {e.name for e in fields(Mark)} & {e.name for e in fields(ArmedProcess)}
 ) - _CONVERTED
-"""What the mark says as it is here; the others are told in its own words."""
+"""What the mark says as it is here; the others it says in its own words."""
 
 _current: ArmedProcess | None = None
 

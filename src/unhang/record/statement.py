@@ -1,7 +1,7 @@
 """What a process tells of itself: records that are handed on whole, from recorder to verdict.
 
-A mark and a heartbeat have their fields, a sample has both. Whoever adds a fact names it here, sets
-it where it is seen and asks for it where it matters; what lies between hands it on.
+A mark and a heartbeat have their fields, a sample has both. A new fact is named here, set where
+it is seen and asked for where it matters; what lies between hands it on.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a user wants of a rehearsal, beside the job."""
+"""How a user wants a job rehearsed."""
 
 from __future__ import annotations
 

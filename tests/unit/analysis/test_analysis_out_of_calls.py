@@ -54,7 +54,8 @@ def stuck_pair(**third: object) -> Case:
         ({"paused_s": 12.0, **WORKS}, (2,), ()),
         ({"paused_s": -1.0}, (), ()),
         ({"paused_s": 12.0, "wakes_s": 9000.0}, (), ()),
-        ({"paused_s": 12.0, "state": "T"}, (), ()),
+        ({"paused_s": 12.0, "state": "T"}, (), (2,)),
+        ({"paused_s": -1.0, "state": "T"}, (), ()),
     ],
 )
 def test_the_decision_names_all_that_may_make_the_job_go_on(

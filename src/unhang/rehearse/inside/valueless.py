@@ -3,7 +3,7 @@
 torch's fake tensors stand for what would not fit on this machine: a tensor of floating point that
 is larger than `LARGEST`, and whatever comes of one. Small tensors and all integers are real, so
 that flags, counts and objects decide as in the job. A value that is read of a shape is made up, and
-the line that reads it is told.
+the rehearsal lists the line that reads it.
 """
 
 # mypy: disable-error-code="no-untyped-call"
