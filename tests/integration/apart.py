@@ -17,6 +17,8 @@ from typing import IO
 
 from patience import PATIENCE_S, wait_for
 
+_ROOT = Path(__file__).parents[2]
+"""This checkout, which nodes have even if it lies in the machine's /tmp."""
 _OWN = f"a{os.getpid():x}"
 _HUB = f"{_OWN}h"
 _NETWORK = "10.79.0"
@@ -26,7 +28,8 @@ _INSIDE = """\
 hostname {name}
 for each in /run /dev/shm; do mount -t tmpfs tmpfs $each; done
 for each in {without}; do mount --bind /dev/null $each; done
-mount --bind {folder} /tmp && mkdir /run/sshd
+for each in {below_tmp}; do mkdir -p {folder}/$each; mount --bind /tmp/$each {folder}/$each; done
+mount --rbind {folder} /tmp && mkdir /run/sshd
 {sshd} -D -e -f /tmp/sshd.conf
 """
 _SSHD = """\
@@ -158,7 +161,9 @@ def _node(folder: Path, name: str, address: str, without: Sequence[Path]) -> Nod
         _ip("-n", space, "link", "set", link, "up")
     sshd = shutil.which("sshd") or "/usr/sbin/sshd"
     paths = " ".join(map(str, without))
-    inside = _INSIDE.format(name=name, without=paths, folder=own, sshd=sshd)
+    tmp = Path("/tmp")  # noqa: S108 - the machine's, which a node does not have
+    below = _ROOT.relative_to(tmp) if _ROOT.is_relative_to(tmp) else ""
+    inside = _INSIDE.format(name=name, without=paths, folder=own, sshd=sshd, below_tmp=below)
     with (own / "sshd.log").open("wb") as log:
         words = ["ip", "netns", "exec", space, *_UNSHARE, inside]
         init = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log)

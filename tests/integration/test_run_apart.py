@@ -93,9 +93,15 @@ def judged(*words: str) -> dict[str, Any]:
 
 
 def soon(condition: Callable[[], bool], job: Job, what: str) -> None:
-    """Wait for something; what the job said is shown where it never is so."""
+    """Wait for something; what the job said is shown where it never is so, or the job ends."""
+
+    def is_so() -> bool:
+        found = condition()
+        assert found or None in [each.poll() for each in job.started.values()], "it has ended"
+        return found
+
     try:
-        wait_for(condition, what)
+        wait_for(is_so, what)
     except AssertionError:
         raise AssertionError(f"never seen: {what}\n{told_by(job)}") from None
 

@@ -115,10 +115,11 @@ def check_interfaces(
         leads: As `leads_of` gives them.
     """
     results = []
+    alone = len({str(facts.get("machine", host)) for host, facts in nodes.items()}) == 1
     for host, facts in nodes.items():
         lead = (leads or {}).get(host)
-        results += _own_interfaces(host, facts, lead, alone=len(nodes) == 1)
-        results += _for_gloo(host, facts, lead, alone=len(nodes) == 1)
+        results += _own_interfaces(host, facts, lead, alone=alone)
+        results += _for_gloo(host, facts, lead, alone=alone)
         master = facts.get("master", {})
         if master.get("error"):
             name = facts.get("settings", {}).get("MASTER_ADDR", "")
