@@ -120,22 +120,6 @@ def test_a_call_that_is_given_up_is_no_progress() -> None:
     assert job.play(1) == [Resumed(21.0)]
 
 
-@pytest.mark.parametrize("late", [True, False])
-def test_counters_that_catch_up_after_an_alarm_are_no_progress(*, late: bool) -> None:
-    """Seen where a call of C kept the interpreter: its rank's counters were noted seconds later."""
-    watch = HangWatch(10.0)
-
-    def see(second: int, counted: int, begun: int, *, late: bool = False) -> object:
-        rank = RankProgress(
-            0, 50, counted, begun, waiting=True, busy=False, counted=counted, late=late
-        )
-        return watch.see(ProgressLook(100.0 + second, (rank,)))
-
-    assert isinstance([see(second, 7, 8, late=late) for second in range(12)][10], Alarm)
-    assert isinstance(see(13, 9, 10), Resumed) is not late
-    assert isinstance(see(14, 10, 11), Resumed) is late, "what comes then is new"
-
-
 def test_idle_ranks_may_compute_longer() -> None:
     """Without a pending call, ranks that compute get twelve times the limit, idle ones once."""
     computing, idle = Job(), Job()

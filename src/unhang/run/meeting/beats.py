@@ -14,7 +14,7 @@ _ROW: Final = struct.Struct(">IqqqqB")
 _MOST_RANKS: Final = 4096
 """No node has more; with them a beat is shorter than the longest message."""
 _MASK: Final = (1 << 63) - 1
-_WAITS, _TELLS, _BUSY, _COMING, _WORKS, _LATE = (1 << bit for bit in range(6))
+_WAITS, _TELLS, _BUSY, _COMING, _WORKS = (1 << bit for bit in range(5))
 
 
 class BeatError(ValueError):
@@ -74,7 +74,6 @@ def _flags(rank: RankProgress) -> int:
         | _BUSY * rank.busy
         | _COMING * rank.coming
         | _WORKS * rank.works
-        | _LATE * rank.late
     )
 
 
@@ -107,7 +106,6 @@ def unpacked(data: bytes) -> NodeBeat:
             works=bool(flags & _WORKS),
             counted=counted,
             ended=ended,
-            late=bool(flags & _LATE),
         )
         for rank, finished, begun, counted, ended, flags in _ROW.iter_unpack(data[_HEAD.size : end])
     )

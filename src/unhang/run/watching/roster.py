@@ -196,7 +196,6 @@ class Roster:
                 works=bool(doing[m.pid].steady) and not is_inside(beats[m.pid]),
                 counted=counted_calls(whole[m.pid]),
                 ended=ended_calls(beats[m.pid]),
-                late=counts_late(beats[m.pid]),
             )
             for m in inside
         ]

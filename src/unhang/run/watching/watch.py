@@ -43,7 +43,6 @@ class RankProgress:
             may be pending then, but the program does not wait in it.
         counted: That part of `finished` that the counters of its groups tell.
         ended: A number that changes whenever one of its calls has ended, well or by an error.
-        late: The counters of its groups are older than its newest call.
     """
 
     rank: int
@@ -56,7 +55,6 @@ class RankProgress:
     works: bool = False
     counted: int = 0
     ended: int = 0
-    late: bool = False
 
 
 _UNKNOWN = RankProgress(-1, -1, finished=-1, begun=-1, waiting=None, busy=False)
@@ -143,7 +141,6 @@ class HangWatch:
     seen: int = 0
     left: tuple[int, ...] = ()
     _in_call: dict[int, int] = field(default_factory=dict)
-    _late: set[int] = field(default_factory=set)
     _newest: Sequence[RankProgress] = ()
     _before: dict[int, RankProgress] = field(default_factory=dict)
     _quiet_since_s: float | None = None
@@ -244,7 +241,6 @@ class HangWatch:
     def _note_calls(self) -> None:
         """At an alarm: who waits in a call, and in which, as far as numbers tell."""
         self._in_call = {rank.pid: rank.ended for rank in self._newest if rank.waiting}
-        self._late = {rank.pid for rank in self._newest if rank.late}
         self.left = ()
 
     def _weigh(self, look: ProgressLook) -> None:
@@ -354,7 +350,6 @@ class HangWatch:
     def _moved(self, look: ProgressLook) -> bool:
         """Whether a rank has finished a call; after an alarm, whether it went on as well."""
         self._meet_those_of_other_nodes(look)
-        self._let_catch_up(look)
         moved = any(self._has_moved(rank) for rank in look.ranks)
         if moved or not self._alarmed:
             self._before = {rank.pid: rank for rank in look.ranks}
@@ -365,14 +360,6 @@ class HangWatch:
         for rank in look.ranks if look.wide else ():
             if rank.pid < 0:
                 self._before.setdefault(rank.pid, rank)
-
-    def _let_catch_up(self, look: ProgressLook) -> None:
-        """Counters that were late at the alarm: what they tell first was there before it."""
-        for rank in look.ranks:
-            if rank.pid in self._late and not rank.late:
-                self._late.discard(rank.pid)
-                if self._tells_by_counters(rank):
-                    self._before[rank.pid] = rank
 
     def _tells_by_counters(self, rank: RankProgress) -> bool:
         """Whether nothing but its counters may tell that calls have finished."""
