@@ -355,7 +355,8 @@ def test_the_batch_script_gives_one_verdict_and_ends_the_job(
     given = ",".join(f"{name}={value}" for name, value in told.items())
     words = (f"--export=ALL,{given}", f"--chdir={tmp_path}", f"--output={tmp_path}/out")
     number = nodes.submit(tmp_path / "batch.sh", *words)
-    wait_for(lambda: not nodes.run("squeue", "-h", "-t", "PD,R,CG").strip(), "that it is ended")
+    running = ("squeue", "-h", "-o", "%i", "-t", "PD,R,CG")  # a job of other tests, too
+    wait_for(lambda: str(number) not in nodes.run(*running).split(), "that it is ended")
     said = (tmp_path / "out").read_text()
     files = sorted(tmp_path.glob(f"hang-{number}*/report.json"))  # a slow start may be one, too
     reports = [json.loads(file.read_text()) for file in files]

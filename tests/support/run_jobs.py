@@ -120,6 +120,7 @@ def moved_on(said: str) -> bool:
     """Whether the supervisor said that the job moves again.
 
     It sees that at its next look, at the job's end where that comes first, or while it amends.
+    A job that ends between two looks has succeeded, and nothing else is said of it.
     """
-    words = ("the job moves on", "the job moved on", "gone on since")
+    words = ("the job moves on", "the job moved on", "gone on since", "the command succeeded")
     return any(text in said for text in words)
