@@ -97,6 +97,17 @@ def test_a_model_that_does_not_fit_is_rehearsed_as_shapes(fault: str, status: st
     assert line_of("large.py", fault) in at
 
 
+def test_a_shape_whose_values_are_needed_is_no_fault() -> None:
+    """Of elements that a mask chooses nothing tells how many there are."""
+    script = str(PROGRAMS / "large.py")
+    words = ("rehearse", "--shapes", "--ranks", "4", "--", sys.executable, script, "mask")
+    done = subprocess.run(
+        python_command("unhang", *words), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 3, done.stdout
+    assert f"has none here at large.py:{line_of('large.py', 'mask')}" in done.stderr
+
+
 def test_an_interpreter_without_torch_is_said(tmp_path: Path) -> None:
     """In one sentence, with a hint."""
     script = tmp_path / "train.py"

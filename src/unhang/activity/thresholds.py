@@ -105,7 +105,8 @@ LEAST_OF_TWO: Final = 0.12
 """With one other rank alone nothing tells how far healthy ones differ."""
 
 ERRORS: Final = 5.5
-"""And by so many times what the other ranks differ by among each other, and what chance makes."""
+"""And by so many times what the other ranks differ by among each other, and what chance makes. Set
+on simulated jobs (benchmarks/simulated.py): recorded ones of both sides are missing."""
 
 SUSPECT_ERRORS: Final = 2.0
 """So many of what chance makes are enough to look again soon."""

@@ -21,7 +21,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._device import DeviceContext
 
 from unhang.rehearse.inside.payloads import is_shape
-from unhang.rehearse.inside.readings import READS, Readings
+from unhang.rehearse.inside.readings import READS, SHOWS, Readings
 from unhang.rehearse.inside.valueless import with_values
 from unhang.rehearse.matching.talking import Foreign
 
@@ -66,6 +66,7 @@ class NoDevices(TorchFunctionMode):  # type: ignore[misc] # torch is not typed
             return args[0]
         if name in READS:
             self.readings.value(name)
+        if name in READS or name in SHOWS:
             args = tuple(with_values(arg) if is_shape(arg) else arg for arg in args)
         if name == "record_stream":
             return None

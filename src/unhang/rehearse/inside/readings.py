@@ -18,6 +18,9 @@ READS: Final = frozenset(
 )
 """Functions of torch whose answer a script can decide by."""
 
+SHOWS: Final = frozenset({"__format__", "__array__"})
+"""Functions that take values out of torch to be printed or kept."""
+
 
 class Readings:
     """The lines of one rank that read what is not real."""

@@ -35,10 +35,11 @@ class LargeAreShapes(TorchDispatchMode):  # type: ignore[misc] # torch is not ty
     """Every operation of torch: what would make a large tensor makes a shape."""
 
     def __init__(self, readings: Readings) -> None:
-        from torch._subclasses.fake_tensor import FakeTensorMode
+        from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
         super().__init__()
         self.readings = readings
+        FakeTensor.__reduce_ex__ = _as_values  # of a checkpoint
         self.shapes: FakeTensorMode = FakeTensorMode(allow_non_fake_inputs=True)
 
     def __torch_dispatch__(
@@ -70,6 +71,11 @@ class LargeAreShapes(TorchDispatchMode):  # type: ignore[misc] # torch is not ty
 def _is_large(made: Foreign) -> bool:
     floating = isinstance(made, torch.Tensor) and made.is_floating_point()
     return floating and made.numel() * made.element_size() > LARGEST
+
+
+def _as_values(shape: Foreign, protocol: Foreign) -> Foreign:
+    """A shape that is pickled: as many made-up values, of which one is written."""
+    return with_values(shape).__reduce_ex__(protocol)
 
 
 def with_values(shape: Foreign) -> Foreign:

@@ -49,6 +49,12 @@ _LACKS: Final = re.compile(
     re.DOTALL,
 )
 """Errors of a script that is right, on a machine without GPUs or its packages."""
+_NEEDS_VALUES: Final = re.compile(
+    r"(?:torch\._subclasses\.\S*)?(?:DynamicOutputShape|DataDependentOutput|Unsupported\w+)Exception:"
+    r"|.*(?:\bFakeTensor|\bfake tensor|\bmeta tensor)",
+    re.DOTALL,
+)
+"""Errors of a script that is right, about a tensor that --shapes leaves without values."""
 _CRASHES: Final = {
     128 + number: number.name
     for number in (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGKILL)
@@ -116,6 +122,14 @@ def _check(referee: Referee) -> None:
             raise ToolError(
                 f"rank {process.rank} needs what this machine does not have: {process.error[:300]}",
                 "A rehearsal runs on the CPU, with the packages that are installed here.",
+            )
+        if _NEEDS_VALUES.match(process.error) and not _raised_by_script(process.error_frames[0]):
+            own = user_frame(Frame(*each) for each in process.error_frames)
+            where = f" at {Path(own.file).name}:{own.line}" if own else ""
+            raise ToolError(
+                f"rank {process.rank} needs values of a tensor that has none here{where}: "
+                f"{process.error[:300]}",
+                "Without --shapes values are real; give the script a smaller configuration.",
             )
 
 

@@ -1,5 +1,6 @@
 """A model of 2 GB in each rank, sharded in two dimensions: large.py FAULT."""
 
+import os
 import sys
 
 import torch
@@ -38,6 +39,11 @@ def main():
         assert names == [f"rank {other}" for other in range(4)]  # objects are real
         if loss.item() < 0:  # what is read is made up
             return
+        print(f"step {step}: {loss:.3f}")
+    torch.save(model.state_dict(), os.devnull)
+    if FAULT == "mask":
+        weight = torch.randn(WIDE, WIDE, device="cuda")
+        dist.all_reduce(weight[weight > 0])  # the fault: mask
     dist.destroy_process_group()
 
 
