@@ -74,7 +74,7 @@ def _is_large(made: Foreign) -> bool:
 
 
 def _as_values(shape: Foreign, protocol: Foreign) -> Foreign:
-    """A shape that is pickled: as many made-up values, of which one is written."""
+    """Pickle a shape as made-up values, which take the room of one."""
     return with_values(shape).__reduce_ex__(protocol)
 
 
