@@ -2,10 +2,11 @@
 
 ## What it means
 
-torchrun keeps one store for all attempts, with any rendezvous (torch 2.13, pytorch#135712). After a restart the keys of the
-attempt before are still in it, and Gloo writes its addresses under the same keys. A
-rank that reads before its peer has written gets the address of a process that has ended: it is
-refused, or waits. The program is not at fault, and the next restart meets the same store.
+torchrun keeps one store for all attempts, with any rendezvous (torch 2.13, pytorch#135712). After
+a restart the keys of the attempt before are still in it, and Gloo writes its addresses under the
+same keys. A rank that reads before its peer has written gets the address of a process that has
+ended: it is refused, or waits. The program is not at fault, and the next restart meets the same
+store.
 
 ## What it rests on
 

@@ -43,8 +43,8 @@ def told_by(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Meeting:
 def _earlier() -> int:
     """How often torchrun has restarted the job, where one store of its own serves all attempts.
 
-    That is so where its ranks use the store of its agent, with c10d's rendezvous and with the static
-    one. Seen with torch 2.13: `next_rendezvous` of dynamic_rendezvous.py makes the server once, and
+    That is so where its ranks use the store of its agent, with c10d's rendezvous and static ones.
+    Seen with torch 2.13: `next_rendezvous` of dynamic_rendezvous.py makes the server once, and
     `_create_c10d_store` of rendezvous.py puts no attempt into keys. pytorch#135712 has the failure.
     """
     told = os.environ.get("TORCHELASTIC_RESTART_COUNT", "")
