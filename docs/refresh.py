@@ -17,7 +17,8 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -212,9 +213,20 @@ def _section_of(kind: Kind) -> str:
 
 
 def commands() -> str:
-    """Every command with its options and examples, from the parsers themselves."""
-    parser = build_parser()
-    return "".join(_command(sub, 2) for sub in _subparsers(parser))
+    """Every command with its options and examples, from the parsers themselves.
+
+    Options that several commands take alike are told once, before them.
+    """
+    parsers = _subparsers(build_parser())
+    takers = Counter(row for each in parsers for row in dict.fromkeys(_options(each)))
+    shared = {row: action for each in parsers for row, action in _options(each).items()}
+    shared = {row: shared[row] for row, count in takers.items() if count >= _SEVERAL}
+    first = "\n\n".join(["## Options of several commands", _rows(shared)])
+    return "\n\n".join([first, "".join(_command(each, 2, shared) for each in parsers)])
+
+
+_SEVERAL = 3
+"""How many commands take an option alike before it is told once for all of them."""
 
 
 def _subparsers(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
@@ -224,28 +236,48 @@ def _subparsers(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser
     return []
 
 
-def _command(parser: argparse.ArgumentParser, level: int) -> str:
+def _command(
+    parser: argparse.ArgumentParser, level: int, shared: Container[str] = frozenset()
+) -> str:
     epilog = (parser.epilog or "").replace("examples:\n", "").replace("\n  ", "\n").strip()
     parts = [f"{'#' * level} {parser.prog}", parser.description or ""]
-    rows = [row for action in parser._actions if (row := _option(action))]
-    if rows:
-        parts.append("\n".join(["| argument | meaning |", "|---|---|", *rows]))
+    options = _options(parser)
+    own = [row for row in options if row not in shared]
+    if own:
+        parts.append(_rows(own))
+    if elsewhere := [options[row] for row in options if row in shared]:
+        names = ", ".join(f"`{_name(action)}`" for action in elsewhere)
+        parts.append(f"And [options of several commands](#options-of-several-commands): {names}.")
     if epilog:
         parts.append(f"```sh\n{epilog}\n```")
     below = [_command(sub, level + 1) for sub in _subparsers(parser)]
     return "\n\n".join(parts) + "\n\n" + "".join(below)
 
 
+def _rows(rows: Iterable[str]) -> str:
+    return "\n".join(["| argument | meaning |", "|---|---|", *rows])
+
+
+def _options(parser: argparse.ArgumentParser) -> dict[str, argparse.Action]:
+    return {row: action for action in parser._actions if (row := _option(action))}
+
+
+def _name(action: argparse.Action) -> str:
+    return action.option_strings[-1] if action.option_strings else _value(action)
+
+
 def _option(action: argparse.Action) -> str:
     if isinstance(action, (argparse._HelpAction, argparse._SubParsersAction)):
         return ""
-    value = action.metavar or (
-        "{" + ",".join(map(str, action.choices)) + "}" if action.choices else action.dest.upper()
-    )
-    value = " ".join(value) if isinstance(value, tuple) else value
-    takes = "" if action.nargs == 0 else f" {value}"
-    names = ", ".join(action.option_strings) + takes if action.option_strings else value
+    takes = "" if action.nargs == 0 else f" {_value(action)}"
+    names = ", ".join(action.option_strings) + takes if action.option_strings else _value(action)
     return f"| `{names}` | {(action.help or '').replace('%%', '%')} |"
+
+
+def _value(action: argparse.Action) -> str:
+    choices = "{" + ",".join(map(str, action.choices)) + "}" if action.choices else ""
+    value = action.metavar or choices or action.dest.upper()
+    return " ".join(value) if isinstance(value, tuple) else value
 
 
 SHOWN = {
