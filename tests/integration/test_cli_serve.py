@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import parse_qs, quote, urlsplit
@@ -70,14 +70,23 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     (folder / "broken" / "report.json").write_text("{")
     (folder / "report-alone").mkdir()
     (folder / "report-alone" / "report.json").write_text(json.dumps(ALONE))
+    with serving(folder) as (started, process):
+        yield started
+        process.terminate()
+        process.wait(30)
+
+
+@contextmanager
+def serving(folder: Path) -> Iterator[tuple[Server, subprocess.Popen[str]]]:
+    """A server over a folder of cases."""
     command = [sys.executable, "-m", "unhang", "serve", str(folder), "--port", "0"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    address = urlsplit(process.stdout.readline().strip())
-    yield Server(address.port or 0, parse_qs(address.query)["token"][0])
-    process.terminate()
-    process.wait(30)
-    process.stdout.close()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        address = urlsplit(process.stdout.readline().strip())
+        try:
+            yield Server(address.port or 0, parse_qs(address.query)["token"][0]), process
+        finally:
+            process.kill()
 
 
 def test_cases_pages_and_reports_are_served(server: Server) -> None:
@@ -263,6 +272,20 @@ def test_what_cannot_be_served_is_a_sentence(tmp_path: Path) -> None:
         assert done.returncode in (2, 3)
         assert done.stderr.startswith("unhang: ")
         assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_page_that_watches_does_not_keep_the_server(
+    number: signal.Signals, tmp_path: Path
+) -> None:
+    """The live page reads for as long as it is open: the server ends all the same."""
+    with serving(tmp_path) as (server, process):
+        watching = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+        watching.request("GET", "/live/events", headers={"authorization": f"Bearer {server.token}"})
+        assert watching.getresponse().readline().startswith(b"event: look")
+        process.send_signal(number)
+        process.wait(30)
+        watching.close()
 
 
 def test_the_server_beside_a_job_ends_with_the_supervisor_that_is_killed(tmp_path: Path) -> None:

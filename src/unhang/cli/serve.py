@@ -36,6 +36,7 @@ unhang serve --collect /var/lib/unhang --token-file ~/.unhang-token"""
 
 _PORT = 8770
 _MOST_PORT = 65_535
+_ENDS_WITHIN_S = 5
 _TOKEN_BYTES, _LONGEST_TOKEN = 24, 4096
 
 
@@ -97,9 +98,14 @@ def run(args: argparse.Namespace) -> int:
         print("unhang: Ctrl-C ends it", file=sys.stderr, flush=True)
         if args.open:
             _open_page(address)
-        app = make_app(paths, token, args.job, more)
-        config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False)
-        uvicorn.Server(config).run(sockets=[place])
+        app = make_app(paths, token, args.job, more, lambda: server.should_exit)
+        server = uvicorn.Server(
+            uvicorn.Config(
+                app, log_level="warning", access_log=False, server_header=False,
+                timeout_graceful_shutdown=_ENDS_WITHIN_S,
+            )
+        )  # fmt: skip
+        server.run(sockets=[place])
     return 0
 
 

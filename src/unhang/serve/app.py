@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import subprocess
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
@@ -67,9 +67,23 @@ _RUN_S = 120.0
 _MOST_SAID = 200_000
 
 
-def make_app(paths: Sequence[Path], token: str, job: str = "", more: Sequence[Route] = ()) -> Door:
-    """The application for these cases, or directories of cases, and more, behind its door."""
-    desk = _Desk(tuple(paths), job)
+def make_app(
+    paths: Sequence[Path],
+    token: str,
+    job: str = "",
+    more: Sequence[Route] = (),
+    is_ending: Callable[[], bool] = lambda: False,
+) -> Door:
+    """The application for these cases, or directories of cases, and more, behind its door.
+
+    Args:
+        paths: Cases, or directories of cases.
+        token: What opens the door.
+        job: The job of the live page; "" for all.
+        more: Further addresses.
+        is_ending: Whether the server is to end: a page that watches a job would never let it.
+    """
+    desk = _Desk(tuple(paths), job, is_ending)
     routes = [
         Route("/enter", _enter_with(token)),
         Route("/", desk.cases),
@@ -127,8 +141,9 @@ def _judged(path: Path, changed: int) -> tuple[Case, Report]:
 class _Desk:
     """Answers requests about the cases under some paths."""
 
-    def __init__(self, paths: Sequence[Path], job: str) -> None:
+    def __init__(self, paths: Sequence[Path], job: str, is_ending: Callable[[], bool]) -> None:
         self._job = job
+        self._is_ending = is_ending
         self._asking = asyncio.Lock()
         self._verdicts = Verdicts(paths)
         self._judged: dict[Path, int] = {}
@@ -206,7 +221,7 @@ class _Desk:
 
     async def _told(self, request: Request) -> AsyncIterator[str]:
         looks, told = Looker(self._job), dict[str, int]()
-        while not await request.is_disconnected():
+        while not (self._is_ending() or await request.is_disconnected()):
             jobs = await run_in_threadpool(looks.look)
             yield _event("look", to_json(jobs))
             for key, past in await run_in_threadpool(self._verdicts.since, told, jobs):
