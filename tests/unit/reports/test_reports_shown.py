@@ -55,3 +55,11 @@ def test_without_the_renderers_the_sentence_is_left(monkeypatch: pytest.MonkeyPa
     report = SAMPLES["never-joined"]()
     assert str(report) == report.summary
     assert "<" not in hostile()._repr_html_()
+
+
+def test_a_path_is_no_case() -> None:
+    """What users try first is told how it is done."""
+    with pytest.raises(
+        TypeError, match=r"Case, not str: unhang.diagnose\(unhang.load\("
+    ):
+        unhang.diagnose("examples/never-joined")  # type: ignore[arg-type]
