@@ -122,7 +122,7 @@ def _judged(ranks: int, hang_after_s: int) -> Mapping[str, Any]:
 
 MEASURED = Path(__file__).with_name("measured") / "detection.json"
 PICTURE = ROOT / "docs" / "images" / "detection.svg"
-PAGE, BEGIN, END = ROOT / "docs" / "run.md", "<!-- detection -->\n", "<!-- detection ends -->"
+PAGE, BEGIN, END = ROOT / "docs" / "watching.md", "<!-- detection -->\n", "<!-- detection ends -->"
 FAULTS = ("loader", "lock", "file", "skips")
 
 
@@ -228,7 +228,7 @@ def detection(*, quick: bool) -> Section:
 
 
 def _into_page(section: Section) -> None:
-    """Put text and table where docs/run.md has them."""
+    """Put text and table where docs/watching.md has them."""
     before, _, rest = PAGE.read_text().partition(BEGIN)
     _, end, after = rest.partition(END)
     if end:

@@ -11,7 +11,7 @@ from lab.activity.score import Judged, is_held_out, judged, table_of
 from lab.activity.series import line_of, read
 
 STUCK = ("waits", "polls")
-DOCS = Path(__file__).parents[3] / "docs" / "run.md"
+DOCS = Path(__file__).parents[3] / "docs" / "watching.md"
 
 
 @cache

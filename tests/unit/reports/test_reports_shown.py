@@ -59,7 +59,5 @@ def test_without_the_renderers_the_sentence_is_left(monkeypatch: pytest.MonkeyPa
 
 def test_a_path_is_no_case() -> None:
     """What users try first is told how it is done."""
-    with pytest.raises(
-        TypeError, match=r"Case, not str: unhang.diagnose\(unhang.load\("
-    ):
+    with pytest.raises(TypeError, match=r"Case, not str: unhang.diagnose\(unhang.load\("):
         unhang.diagnose("examples/never-joined")  # type: ignore[arg-type]

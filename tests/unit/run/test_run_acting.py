@@ -20,7 +20,7 @@ from unhang.run.incident.handling import What
 from unhang.run.incident.verdict import Verdict
 from unhang.run.watching.watch import ProgressLook, RankProgress
 
-PAGE = Path(__file__).parents[3] / "docs" / "run.md"
+PAGE = Path(__file__).parents[3] / "docs" / "watching.md"
 MOVES = Verdict("", "problem", moving=(1,), action="wait")
 UNSURE = Verdict("", "problem", reason="unsure")
 HEALTHY = Verdict("", "healthy")

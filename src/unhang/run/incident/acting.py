@@ -1,7 +1,7 @@
 """The rule of ending: the stages of an incident, which may follow which, and what spares a job.
 
-No other place decides that. docs/run.md has both tables word for word. A stage that may not follow
-is not entered, so that nothing is acted on twice, or after a job has gone on.
+No other place decides that. docs/watching.md has both tables word for word. A stage that may not
+follow is not entered, so that nothing is acted on twice, or after a job has gone on.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def why_spared(
 
     Nothing is ended while any rank outside of a call, blamed or not, moves or may only pause. Nor
     where a call that ranks waited in is no longer in flight at the moment of acting; nor on
-    evidence that the verdict calls not enough to act on. docs/run.md has it.
+    evidence that the verdict calls not enough to act on. docs/watching.md has it.
 
     Args:
         verdict: Of the evidence, which is some seconds old.
