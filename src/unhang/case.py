@@ -75,6 +75,8 @@ BY_HOOK, AT_ISSUE, BY_TORCHCOMMS = "hook", "at issue", "torchcomms"
 """What `Dump.recorder` may say."""
 BY_LAST_CALLS: Final = "ring of last calls"
 """What `Dump.reported_by` says of a dump that was made of a rank's heartbeat."""
+BY_CLOG: Final = "Clog"
+"""What it says of calls that torchcomms' ClogHook logged, one by one."""
 
 JOINED_BY_ENTRIES, JOINED_BY_ORDER, NOT_JOINED = 0, 1, -1
 
@@ -241,7 +243,7 @@ class Dump:
         window: What is known of calls of it that are not here.
         first_record_id: Of its first entry; above 0 means that the ring has wrapped, or that
             only active entries were dumped; -1 where unknown.
-        reported_by: "torch", "unhang", "torchcomms", a fork's name, or `BY_LAST_CALLS`.
+        reported_by: "torch", "unhang", "torchcomms", a fork's name, `BY_LAST_CALLS` or `BY_CLOG`.
         recorder: What its calls show of the recorder that wrote them, where its states mean
             something of their own: `BY_HOOK`, `AT_ISSUE`, `BY_TORCHCOMMS`; "" where nothing does.
         host, pid, job_id, attempt, incident, reason, time_ns, step, dropped, world_size: As the

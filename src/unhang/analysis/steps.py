@@ -79,9 +79,10 @@ def diagnose(case: Case, *, slow: bool = False) -> Report:
     Raises:
         TypeError: It is no case, but the paths of one, say.
     """
-    if not isinstance(case, Case):
-        given = type(case).__name__
-        raise TypeError(f"diagnose takes a Case, not {given}: unhang.diagnose(unhang.load(paths))")
+    given: object = case
+    if not isinstance(given, Case):
+        kind = type(given).__name__
+        raise TypeError(f"diagnose takes a Case, not {kind}: unhang.diagnose(unhang.load(paths))")
     lives = lives_of(case)
     with_dumps = bool(case.dumps) or not _tells_something(case, lives)
     found = _of_dumps(case, lives, slow=slow) if with_dumps else _of_others(case, lives)

@@ -287,7 +287,8 @@ def _make_unique(incidents: list[DumpSet]) -> None:
 def empty_copies(files: Sequence[DumpFile], shared: Dictionaries) -> None:
     """Take from a file what another rank's file holds to the nanosecond: only one of them counts.
 
-    No two ranks make many calls at the same moments: one dump was handed over twice.
+    No two ranks make many calls at the same moments: one dump was handed over twice. Of files that
+    say whose they are there is none: clocks may be coarse.
     """
     first: dict[tuple[int, str, int], DumpFile] = {}
     for item in files:
@@ -297,11 +298,18 @@ def empty_copies(files: Sequence[DumpFile], shared: Dictionaries) -> None:
         other = first.setdefault(key, item)
         if other.rank == item.rank or not _same_calls(other.decoded, item.decoded):
             continue
+        if _says_its_rank(other) and _says_its_rank(item):
+            continue
         fits, copy = _may_be_of_its_rank(item, shared), item
         if fits and not _may_be_of_its_rank(other, shared):
             first[key], copy = item, other
         copy.decoded, copy.status = None, DumpStatus.UNREADABLE
         copy.problem = f"it is a copy of {first[key].source}, to the nanosecond of each call"
+
+
+def _says_its_rank(item: DumpFile) -> bool:
+    origin = item.decoded.origin if item.decoded else None
+    return origin is not None and origin.rank == item.rank
 
 
 def _same_calls(one: Decoded | None, other: Decoded | None) -> bool:

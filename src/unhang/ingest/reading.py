@@ -30,6 +30,8 @@ from unhang.wording import count_of
 if TYPE_CHECKING:
     from unhang.ingest.parts.reading import PartReader
 
+_OF_OTHERS = (FileKind.PART, FileKind.PAGE, FileKind.CLOG)
+
 Progress = Callable[[int, int], None]
 """Called with the bytes read so far and the bytes in all."""
 
@@ -158,11 +160,8 @@ class Reader:
             else:
                 self.passed_over.append(shown)
             return
-        if kind is FileKind.PART:
-            yield from self.of_part(shown, data)
-            return
-        if kind is FileKind.PAGE:
-            yield from self.of_page(shown, relative, mtime_ns, data)
+        if kind in _OF_OTHERS:
+            yield from self.of_others(kind, shown, relative, mtime_ns, data)
             return
         if kind not in (FileKind.PICKLE, FileKind.JSON):
             yield from self.lost(shown, relative, mtime_ns, "")
@@ -180,6 +179,16 @@ class Reader:
             self.passed_over.append(shown)
         else:
             yield self.loaded(shown, relative, mtime_ns, decoded)
+
+    def of_others(
+        self, kind: FileKind, shown: str, relative: str, mtime_ns: int, data: bytes
+    ) -> Iterable[DumpFile]:
+        """What is no dump of torch's, and holds as much."""
+        if kind is FileKind.PART:
+            return self.of_part(shown, data)
+        if kind is FileKind.PAGE:
+            return self.of_page(shown, relative, mtime_ns, data)
+        return self.of_clog(shown, relative, data)
 
     def of_part(self, shown: str, data: bytes) -> list[DumpFile]:
         """The dumps of a part; their rows come with `take_parts`."""
@@ -213,6 +222,15 @@ class Reader:
                 yield file(status, decoded, found.problem)
         except BadDump as error:
             yield file(DumpStatus.UNREADABLE, None, str(error))
+
+    def of_clog(self, shown: str, relative: str, data: bytes) -> Iterator[DumpFile]:
+        """What Clog logged; its file is written at each call, so its time tells no call's age."""
+        from unhang.ingest.pages.clog import decode_clog
+
+        try:
+            yield self.loaded(shown, relative, 0, decode_clog(data, self.shared))
+        except LostDumpError:
+            self.passed_over.append(shown)
 
     def take_parts(self, found: Sequence[DumpFile]) -> None:
         """Make the rows of what was read in parts, and take over what was said there.

@@ -13,6 +13,7 @@ from unhang.analysis.rules.rule import ANY, Observer, Rule
 from unhang.analysis.rules.telling import Words, adding_for, or_else, subject, then
 from unhang.analysis.shared.claims import Bearing, Claim, Observation, Seeing, Weighed
 from unhang.analysis.sources.stacks import RankLook
+from unhang.case import BY_CLOG
 from unhang.kinds import Trait
 from unhang.stacks.ownership import under
 from unhang.wording import rank_phrase
@@ -26,6 +27,10 @@ class GoingAlong(Observation, frozen=True, kw_only=True):
 
 class GoneOn(Observation, frozen=True, kw_only=True):
     """Calls of these have ended since the alarm, and they have begun others."""
+
+
+class CallLog(Observation, frozen=True, kw_only=True):
+    """The calls are known from logs of them, which are read at any time."""
 
 
 def _going_along(claim: Claim, facts: CaseFacts) -> Iterator[Seeing]:
@@ -59,6 +64,13 @@ def _gone_on(claim: Claim, facts: CaseFacts) -> Iterator[Seeing]:  # noqa: ARG00
         yield GoneOn(source="stacks", ranks=on), Bearing.WENT_ON
 
 
+def _logged(claim: Claim, facts: CaseFacts) -> Iterator[Seeing]:  # noqa: ARG001 - of all claims alike
+    """A dump is made when a job stands. A log of one that moves, or was ended, looks alike."""
+    logs = [dump.rank for dump in facts.case.dumps if dump.reported_by == BY_CLOG]
+    if logs and not facts.lives.sampled:
+        yield CallLog(source="dumps", ranks=tuple(sorted(logs))), Bearing.CALL_LOG
+
+
 def _goes_along(look: RankLook) -> bool:
     """Whether it is in torch's `Join`, which answers the calls of ranks that still have data."""
     inside = (f for f in look.frames if under(f.file, _JOIN))
@@ -71,6 +83,7 @@ RULE: Final = Rule(
         # Only who may come yet can be pausing; a program that stands still may be as well.
         Observer(sees=_pauses, kinds=(HOST_PROGRAM_STUCK,), traits=Trait.MAY_COME),
         Observer(sees=_gone_on, traits=Trait.OF_NOW),
+        Observer(sees=_logged, traits=Trait.OF_NOW),
     )
 )
 
@@ -96,3 +109,12 @@ def _adding_gone_on(seen: GoneOn, words: Words, claim: Claim, weighed: Weighed) 
     have = "has" if len(seen.ranks) == 1 else "have"
     said = f"{subject(seen.ranks)} {have} gone on since: a call has ended, and another has begun."
     return then(words, said)
+
+
+@adding_for(CallLog)
+def _adding_call_log(seen: CallLog, words: Words, claim: Claim, weighed: Weighed) -> Words:  # noqa: ARG001
+    return or_else(
+        words,
+        "The job moves, or was ended while it moved: a log of calls ends in the middle of a step "
+        "then, too. Read the logs again some seconds later, or take stacks.",
+    )

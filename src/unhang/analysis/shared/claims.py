@@ -202,6 +202,7 @@ class Bearing(Enum):
     SHORT_TOO = Stance.BESIDE, 0, None, "a crowded machine makes ranks slow and blames none"
     PAUSES = Stance.BESIDE, 0, Doubt.PAUSES, "what a rank waits for may still come"
     WENT_ON = Stance.BESIDE, 0, Doubt.WENT_ON, "what stood still was late rather than stuck"
+    CALL_LOG = Stance.BESIDE, 0, Doubt.AGE_UNKNOWN, "it goes on for as long as the job moves"
     LEFT_CALL = Stance.BESIDE, 0, Doubt.LEFT_CALL, "the error was handled: no rank waits any more"
     ON_THE_WAY = Stance.BESIDE, 0, None, "a bad way may be the reason, and names no rank"
     CHECK_AGREES = Stance.SUPPORTS, 1, None, "a check found the same rank without the job"

@@ -38,6 +38,7 @@ def command_for(word: str, commands: Collection[str]) -> str:
 
 
 def _for_file(path: Path) -> str:
+    from unhang.ingest.discover.sniff import is_recorded
     from unhang.logs.scan import is_text
 
     if path.suffix == ".py":
@@ -52,4 +53,5 @@ def _for_file(path: Path) -> str:
         return "core"
     if path.suffix in (".gz", ".zst") and not path.name.endswith((".tar.gz", ".tar.zst")):
         return "logs"
-    return "paste" if not head or (is_text(head) and not _JSON.match(head)) else "diagnose"
+    is_dump = _JSON.match(head) or is_recorded(head)
+    return "paste" if not head or (is_text(head) and not is_dump) else "diagnose"

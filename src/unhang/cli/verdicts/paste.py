@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from unhang.cli.shared.output import ReportOptions, add_report_arguments, emit, report_options
-from unhang.errors import UsageError
+from unhang.errors import InputError, UsageError
 
 if TYPE_CHECKING:
     from unhang.model import Note
@@ -101,7 +101,9 @@ def show(paste: Paste, options: ReportOptions) -> int:
 def _texts(names: Sequence[str]) -> tuple[dict[str, bytes], list[Note]]:
     """What is named, by path, and what of a folder is not read."""
     from unhang.globs import expanded
+    from unhang.ingest.discover.sniff import is_recorded
     from unhang.pasted import MOST_BYTES, read_pasted, texts_of_folder
+    from unhang.wording import shell_word
 
     if names.count(STDIN) > 1:
         raise UsageError("standard input can be read once", "Give - once.")
@@ -116,8 +118,11 @@ def _texts(names: Sequence[str]) -> tuple[dict[str, bytes], list[Note]]:
                 below, left_out = texts_of_folder(Path(path))
                 texts.update(below)
                 notes += left_out
-            else:
-                texts[str(path)] = read_pasted(str(path))
+                continue
+            text = texts[str(path)] = read_pasted(str(path))
+            if is_recorded(text):
+                judged = f"unhang diagnose {shell_word(str(path))}"
+                raise InputError(f"{path} is a recorder's dump, and no text", judged)
     return texts, notes
 
 

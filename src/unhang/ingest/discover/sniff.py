@@ -20,6 +20,9 @@ HEAD_BYTES = 512
 PART_MAGIC = b"\xf5UNHANG-PART/1\n"
 """How a part begins that `unhang reduce` wrote; the number is that of its layout."""
 
+CLOG_HEAD = b"V|1|base_timestamp="
+"""How a file begins into which torchcomms' ClogHook logs."""
+
 PAGE_MAGIC = b"UNHANGHB"
 """How a heartbeat's file begins."""
 
@@ -38,6 +41,7 @@ class FileKind(Enum):
     ZIP = "zip"
     PART = "part"
     PAGE = "page"
+    CLOG = "Clog"
     OTHER = "other"
 
     @property
@@ -50,6 +54,7 @@ _MAGIC = (
     *((bytes((0x80, protocol)), FileKind.PICKLE) for protocol in range(2, 6)),
     (PART_MAGIC.partition(b"/")[0], FileKind.PART),
     (PAGE_MAGIC, FileKind.PAGE),
+    (CLOG_HEAD, FileKind.CLOG),
     (b"\x1f\x8b", FileKind.GZIP),
     (b"\x28\xb5\x2f\xfd", FileKind.ZSTD),
     (b"PK\x03\x04", FileKind.ZIP),
@@ -68,3 +73,8 @@ def kind_of(head: bytes) -> FileKind:
         return FileKind.TAR
     text = head.removeprefix(b"\xef\xbb\xbf").lstrip(b" \t\r\n")
     return FileKind.JSON if text.startswith((b"{", b"[")) else FileKind.OTHER
+
+
+def is_recorded(head: bytes) -> bool:
+    """Whether this begins what a recorder wrote and nothing else looks like: no paste, no log."""
+    return kind_of(head) in (FileKind.PICKLE, FileKind.PART, FileKind.PAGE, FileKind.CLOG)

@@ -16,11 +16,13 @@ from unhang.casedir.contents import MANIFEST
 from unhang.casedir.reports import FOLDER, is_case
 from unhang.globs import expanded
 from unhang.ingest.discover.naming import looks_foreign, looks_like_dump, natural_key
+from unhang.ingest.discover.sniff import CLOG_HEAD
 from unhang.model import Note
-from unhang.regular import leading_out, not_followed
+from unhang.regular import leading_out, not_followed, open_regular
 
 _MAX_FOLDER_DEPTH = 16
 _HINT = "Name a directory of dumps, a case directory, files, a glob in quotes, or an archive."
+_LOGS = (".log", ".txt")
 _OUR_OWN = frozenset({MANIFEST, "report.json"})
 
 
@@ -175,8 +177,19 @@ def _walk(folder: str, prefix: str, inputs: Inputs) -> Iterator[Source]:
         relative = prefix + entry.name
         if entry.is_dir(follow_symlinks=False):
             yield from _walk(entry.path, relative + "/", inputs)
-        elif may_be_dump(entry.name) and not _is_outside(entry, inputs):
+        elif not _is_outside(entry, inputs) and (may_be_dump(entry.name) or _is_clog(entry)):
             yield from _file(entry.path, relative, inputs)
+
+
+def _is_clog(entry: os.DirEntry[str]) -> bool:
+    """Whether a log holds calls: Clog's files have any name, mostly that of a log."""
+    if not entry.name.endswith(_LOGS):
+        return False
+    try:
+        with open_regular(Path(entry.path)) as file:
+            return file.read(len(CLOG_HEAD)) == CLOG_HEAD
+    except OSError:
+        return False
 
 
 def _is_outside(entry: os.DirEntry[str], inputs: Inputs) -> bool:

@@ -1,1 +1,1 @@
-"""The ring of last calls of a rank that left no dump, read, and made into one."""
+"""What is no dump, and is made into one: a rank's ring of last calls, a log of its calls."""
