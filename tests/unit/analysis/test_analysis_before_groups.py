@@ -48,6 +48,15 @@ def test_some_come_out_of_making_the_first_group_and_others_do_not() -> None:
     assert "rank 0 returned from it, and ranks 1-2 have not" in found.summary
 
 
+def test_who_asks_another_worker_before_it_makes_a_group_has_not_come() -> None:
+    """`init_rpc` makes a rank ready, too: rank 1 asks worker2, which waits for it in the group."""
+    asks = {"phase": "ready", "told_size": 3, "worker": "worker1", "asks": "worker2"}
+    waits = f"{C10D}/rpc/api.py:800 wait < train.py:5 main"
+    asking = [sample_of(1, waits, sample=n, **asks) for n in (0, 1)]
+    others = [joining(rank, size=3, worker=f"worker{rank}") for rank in (0, 2)]
+    assert essence(cause(asking, *others)) == ("UH101", "medium", (1,), {5})
+
+
 def test_who_has_come_since_its_mark_was_read_is_not_missing() -> None:
     """Marks are read before stacks are taken: a rank that began meanwhile is in both."""
     late = [sample_of(1, MESHING, sample=n, phase="imported", told_size=3) for n in (0, 1)]
