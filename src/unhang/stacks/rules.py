@@ -276,6 +276,8 @@ RULES: Final[tuple[FrameRule, ...]] = (
         ("logging/__init__.py", "logging/handlers.py"), ("emit", "acquire", "flush", "handle",
          "send")),
     # ending and beginning
+    FrameRule("teardown", "waiting at its exit for a reader of a multiprocessing queue "
+        "({function})", ("multiprocessing/queues.py",), ("_finalize_join",)),
     FrameRule("teardown", "leaving the interpreter ({function})",
         ("threading.py", "multiprocessing/util.py", "concurrent/futures/thread.py",
          "weakref.py"), ("_shutdown", "_exit_function", "_python_exit", "_exitfunc")),

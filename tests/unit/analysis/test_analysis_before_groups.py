@@ -48,6 +48,15 @@ def test_some_come_out_of_making_the_first_group_and_others_do_not() -> None:
     assert "rank 0 returned from it, and ranks 1-2 have not" in found.summary
 
 
+def test_who_asks_another_worker_before_it_makes_a_group_has_not_come() -> None:
+    """`init_rpc` makes a rank ready, too: rank 1 asks worker2, which waits for it in the group."""
+    asks = {"phase": "ready", "told_size": 3, "worker": "worker1", "asks": "worker2"}
+    waits = f"{C10D}/rpc/api.py:800 wait < train.py:5 main"
+    asking = [sample_of(1, waits, sample=n, **asks) for n in (0, 1)]
+    others = [joining(rank, size=3, worker=f"worker{rank}") for rank in (0, 2)]
+    assert essence(cause(asking, *others)) == ("UH101", "medium", (1,), {5})
+
+
 def test_who_has_come_since_its_mark_was_read_is_not_missing() -> None:
     """Marks are read before stacks are taken: a rank that began meanwhile is in both."""
     late = [sample_of(1, MESHING, sample=n, phase="imported", told_size=3) for n in (0, 1)]
@@ -331,11 +340,11 @@ REFUSED = (
 
 def again(rank: int, *, refused: bool = False, **told: object) -> list[ProcessSample]:
     """A rank of a second attempt that meets at the store of the first."""
-    told = {"earlier": 1} | told
+    told = {"earlier": 1, "rendezvous": PLACE} | told
     if not refused:
         return joining(rank, size=3, **told)  # type: ignore[arg-type]  # its fields
     ended = {"tool": "heartbeat", "state": "X", "exit_status": 1, "phase": "exited"}
-    return [sample_of(rank, MESHING, told_size=3, rendezvous=PLACE, **ended, **told)]
+    return [sample_of(rank, MESHING, told_size=3, **ended, **told)]
 
 
 def test_addresses_of_an_attempt_before_are_told_with_what_helps() -> None:
@@ -356,6 +365,22 @@ def test_addresses_of_an_attempt_before_are_told_with_what_helps() -> None:
         other = tuple(replace(sample, **told) for sample in samples)  # type: ignore[arg-type]  # its fields
         codes = {each.code for each in diagnose(Case(samples=other, log_events=events)).findings}
         assert "UH404" not in codes, "its first attempt, or its group was made"
+
+
+def test_the_file_of_an_earlier_run_is_why_its_ranks_were_refused() -> None:
+    """No line says whose it is; a rank that ended for it is no cause, nor is the network."""
+    place = {"earlier": 0, "rendezvous": "/home/user/shared_init"}
+    samples = (*again(0, refused=True, leftover_s=8, **place), *again(1, refused=True, **place))
+    samples = tuple(replace(sample, told_size=2) for sample in samples)
+    events = (LogEvent("UH7300", "cause", -1, REFUSED, "job.log:5"),)
+    report = diagnose(Case(samples=samples, log_events=events))
+    found = report.causes[0]
+    assert (found.code, found.culprits, found.confidence) == ("UH404", (), "high")
+    assert [each.code for each in report.causes] == ["UH404"]
+    assert found.actions[0].startswith("Delete /home/user/shared_init before each run")
+    fresh = tuple(replace(sample, leftover_s=0) for sample in samples)
+    codes = {each.code for each in diagnose(Case(samples=fresh, log_events=events)).findings}
+    assert "UH404" not in codes
 
 
 def test_who_has_not_come_to_the_store_of_an_earlier_attempt_is_named() -> None:

@@ -284,6 +284,31 @@ def test_what_gloo_told_of_bytes_names_who_made_another_call(
     )
 
 
+@pytest.mark.parametrize(
+    ("iterations", "said"), [(3, ((1,), "medium")), (1, ((), "medium"))], ids=["loop", "too-short"]
+)
+def test_of_two_the_one_that_passed_over_a_layer_is_named(
+    iterations: int, said: tuple[tuple[int, ...], str]
+) -> None:
+    """FSDP gathers a layer that rank 1 does not run this time: no majority, but a habit."""
+    builder = FakeJob(2, backend="gloo")
+    layers = ((49, "train.py:15 forward"), (101, "train.py:16 forward"))
+    for _ in range(iterations):
+        for size, site in layers:
+            builder.call(range(2), "all_gather", sizes=((size,),), site=site)
+    for rank, (size, site) in enumerate(layers):  # rank 1's has failed, so no call disagrees
+        builder.call([rank], "all_gather", sizes=((size,),), site=site, finished=rank == 1)
+    text = "[enforce fail] op.preamble.length <= op.nbytes. 404 vs 196. Received data"
+    event = LogEvent("UH762", "cause", -1, text, "job.log:1")
+    samples = [
+        replace(ended(rank, status), last_op="all_gather", last_call=9, last_numel=size)
+        for rank, status, (size, _) in zip((0, 1), (134, 1), layers, strict=True)
+    ]
+    first = diagnose(builder.case(samples=samples, log_events=[event])).findings[0]
+    assert first.code == "UH202"
+    assert (first.culprits, first.confidence) == said
+
+
 def test_who_gloo_ended_is_not_blamed_where_all_made_the_same_call() -> None:
     """What does not fit may be the splits of an all_to_all, which nothing records."""
     told = "[enforce fail at pair.cc:456] op.preamble.length <= op.nbytes. 24 vs 16. Received data"

@@ -65,6 +65,30 @@ def test_a_later_line_of_the_same_rank_is_no_rival() -> None:
     assert judged(waited_for(), first, other).causes[0].confidence == "low"
 
 
+def models(*params: int) -> list[LogEvent]:
+    """What DDP raises in each rank: its own number of parameters, and that of one that differs."""
+    told = []
+    for rank, own in enumerate(params):
+        other = next(at for at, number in enumerate(params) if number != own)
+        text = f"Rank {rank} has {own} params, while rank {other} has {params[other]} params."
+        fields = {"rank": str(rank), "had": str(own)}
+        fields |= {"other": str(other), "other_had": str(params[other])}
+        told.append(replace(event("UH7069", rank, text, **FILE), fields={**FILE, **fields}))
+    return told
+
+
+def test_ranks_that_all_report_a_difference_tell_whose_it_is() -> None:
+    """Most have one number of parameters; of two ranks, or of ranks of a smaller group, none."""
+    found = judged(FakeJob(3), *models(4, 6, 4)).causes[0]
+    assert (found.code, found.culprits, found.confidence) == ("UH7069", (1,), "high")
+    assert (found.sites[0].role, found.sites[0].line) == ("culprit", 88)
+    assert any("rank 1: 6" in sentence for sentence in found.evidence)
+    assert judged(FakeJob(2), *models(4, 6)).causes[0].culprits == ()
+    assert judged(FakeJob(4), *models(4, 6, 4, 6)).causes[0].culprits == ()
+    of_group = [replace(each, rank=each.rank + 4) for each in models(4, 6, 4)]
+    assert judged(FakeJob(8), *of_group).causes[0].culprits == ()
+
+
 def test_a_full_disk_is_why_it_never_joined() -> None:
     """The log's failure is the cause, with the call of the dumps; the absence its consequence."""
     report = judged(waited_for(), event("UH776", 2, **FILE))

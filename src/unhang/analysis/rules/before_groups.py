@@ -71,14 +71,16 @@ def before_groups(lives: Lives, book: StackBook) -> list[Claim]:
         return []
     if not joining:
         return ended_apart(lives, book)
-    joined = [look for look in looks if look.sample.phase == "ready"]
+    busy = [look for look in looks if _asks_first(look, joining)]
+    joined = [look for look in looks if look.sample.phase == "ready" and look not in busy]
     if doubles := list(twice(lives, joining, book)):
         return doubles
     for asked in ASKED:
         told = told_apart(asked, [*joining, *joined], book)
         if told is not None:
             return [told]
-    missing = list(_missing(lives, looks, joining, book))
+    away = [look for look in looks if look.sample.phase in _BEFORE and not _joins(look)]
+    missing = list(_missing(lives, (*away, *busy), joining, book))
     return missing or list(_half_made(joining, joined, book))
 
 
@@ -106,6 +108,15 @@ def _joins(look: RankLook) -> bool:
     )
 
 
+def _asks_first(look: RankLook, joining: Sequence[RankLook]) -> bool:
+    """Whether it is ready as a worker of RPC, and waits for another before it makes a group.
+
+    All of them were workers before; what it has returned from by then is `init_rpc`.
+    """
+    workers = all(each.sample.worker for each in joining)
+    return workers and bool(look.sample.asks) and not look.sample.last_call
+
+
 def _nodes_away(launchers: Sequence[LauncherLook], book: StackBook) -> Iterator[Claim]:
     """Which nodes have not come, and which ranks they would start, as far as they are numbered."""
     first = launchers[0]
@@ -129,10 +140,9 @@ def _nodes_away(launchers: Sequence[LauncherLook], book: StackBook) -> Iterator[
 
 
 def _missing(
-    lives: Lives, looks: Sequence[RankLook], joining: Sequence[RankLook], book: StackBook
+    lives: Lives, away: tuple[RankLook, ...], joining: Sequence[RankLook], book: StackBook
 ) -> Iterator[Claim]:
     size = max(look.sample.told_size for look in joining)
-    away = tuple(look for look in looks if look.sample.phase in _BEFORE and not _joins(look))
     unseen = tuple(rank for rank in range(size) if rank not in lives.sampled)
     culprits = ranks_in(away) or unseen
     if not culprits or size <= len(joining):
@@ -167,6 +177,8 @@ def _doubts(
         yield Doubt.MOVES
     if unseen or not away:
         yield Doubt.NOTHING_SEEN
+    if any(look.sample.asks for look in away):
+        yield Doubt.STACKS_ONLY
     if any(look.moved is not False for look in (*away, *joining)):
         yield Doubt.ONE_MOMENT
 

@@ -18,6 +18,7 @@ from unhang.analysis.rules.telling_looks import actions, doing, sentences
 from unhang.analysis.shared.claims import Bearing, Claim, Doubt, Observation, Seeing, Weighed
 from unhang.analysis.sources.stacks import RankLook
 from unhang.kinds import Trait
+from unhang.stacks.meaning import meaning_of_frames
 from unhang.stacks.ownership import under
 from unhang.wording import printable, rank_phrase
 
@@ -52,7 +53,7 @@ def _seen(claim: Claim, facts: CaseFacts) -> Iterator[Seeing]:
     lives, book = facts.lives, facts.book
     known = any(each.observation.source == "stacks" for each in claim.weighed)  # to its own rule
     looks = [] if known else lives.looks_at(claim.culprits)
-    own = [look for look in looks if look.frames or not look.unseen]
+    own = [_in_thread(look, claim) for look in looks if look.frames or not look.unseen]
     waiting = _unplaced(claim, lives)
     if not (own or waiting):
         return
@@ -99,6 +100,19 @@ def _keys(lives: Lives) -> tuple[tuple[str, tuple[int, ...]], ...]:
         if look.sample.has_set:
             by_key[look.sample.has_set].append(look)
     return tuple((key, ranks_in(same)) for key, same in [*by_key.items()][:MOST])
+
+
+def _in_thread(look: RankLook, claim: Claim) -> RankLook:
+    """A rank as the thread shows it that alone is in the call of the claim: not the main one."""
+    made = {each.op for each in claim.calls if each.role == "culprit" and look.rank in each.ranks}
+    if not made or look.inside in made:
+        return look
+    threads = {thread.frames: meaning_of_frames(thread.frames) for thread in look.sample.threads}
+    found = [(frames, means) for frames, means in threads.items() if means.op in made]
+    if len(found) != 1:
+        return look
+    frames, means = found[0]
+    return replace(look, frames=frames, meaning=means, moved=None)
 
 
 def _unplaced(claim: Claim, lives: Lives) -> list[RankLook]:

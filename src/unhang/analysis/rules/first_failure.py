@@ -18,7 +18,15 @@ from unhang.analysis.rules.case_facts import CaseFacts
 from unhang.analysis.rules.rank_ended import RANK_ENDED
 from unhang.analysis.rules.rule import Observer, Rule
 from unhang.analysis.rules.said_beside import SHOWN, quoted, told_rule, who_of
-from unhang.analysis.rules.telling import Words, adding_for, all_words_of, merged, waits, words_for
+from unhang.analysis.rules.telling import (
+    Words,
+    adding_for,
+    all_words_of,
+    merged,
+    subject,
+    waits,
+    words_for,
+)
 from unhang.analysis.shared.claims import (
     Bearing,
     Because,
@@ -139,8 +147,12 @@ def _alone(failure: Failure, claim: Claim) -> Words:
     who = f"a thread of {who}" if failure.thread else who
     own = named or rule is None or rule.blames == "writer"
     of = "comes from" if own else "was reported by"
+    head = f"The first failure in the logs {of} {who}"
+    if failure.sides:
+        differs = "differs" if len(claim.culprits) == 1 else "differ"
+        head = f"{subject(claim.culprits)} {differs} from most ranks, by what ranks reported"
     return Words(
-        f"The first failure in the logs {of} {who}: {group.first.text[:SHOWN]}",
+        f"{head}: {group.first.text[:SHOWN]}",
         (quoted(group.first), claim.kind.meaning, *_more(failure)),
         tuple(_others(failure)),
     )
@@ -148,7 +160,10 @@ def _alone(failure: Failure, claim: Claim) -> Words:
 
 def _more(failure: Failure) -> Iterator[str]:
     group = failure.group
-    if failure.everybody:
+    if failure.sides:
+        sides = "; ".join(f"{rank_phrase(who)}: {printable(had)}" for had, who in failure.sides)
+        yield f"By what each rank says of itself and of another one: {sides}."
+    elif failure.everybody:
         yield "Every rank prints this message, so it blames none of them."
     number = group.first.fields.get("before") or group.first.fields.get("xid", "")
     if number.isdigit():

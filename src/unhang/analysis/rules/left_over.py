@@ -12,6 +12,7 @@ from unhang.analysis.rules.case_facts import CaseFacts
 from unhang.analysis.rules.rule import Observer, Rule
 from unhang.analysis.rules.telling import Words, adding_for, subject
 from unhang.analysis.shared.claims import Bearing, Claim, Observation, Seeing, Weighed
+from unhang.analysis.sources.stacks import RankLook
 from unhang.wording import count_of, printable
 
 
@@ -30,7 +31,7 @@ class LeftOver(Observation, frozen=True, kw_only=True):
 def _left_over(claim: Claim, facts: CaseFacts) -> Iterator[Seeing]:  # noqa: ARG001 - of all claims alike
     """That ranks have not come out of making the first group, at a file of an earlier run."""
     looks = [life.look for life in facts.lives.ranks.values() if life.look is not None]
-    old = [look for look in looks if look.sample.leftover_s and look.sample.phase == "initialising"]
+    old = [look for look in looks if look.sample.leftover_s and _is_inside(look)]
     if old:
         first = max(old, key=lambda look: look.sample.leftover_s).sample
         yield (
@@ -42,6 +43,11 @@ def _left_over(claim: Claim, facts: CaseFacts) -> Iterator[Seeing]:  # noqa: ARG
             ),
             Bearing.LEFT_OVER,
         )
+
+
+def _is_inside(look: RankLook) -> bool:
+    """Whether it makes its first group, or has ended without a call of any."""
+    return look.sample.phase == "initialising" or (look.gone and not look.sample.last_call)
 
 
 RULE: Final = Rule(observers=(Observer(sees=_left_over, roles=("cause", "consequence")),))

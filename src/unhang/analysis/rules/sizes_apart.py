@@ -11,9 +11,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from unhang.analysis.divergence.programs import RankPrograms
+from unhang.analysis.divergence.rhythm import keeps_its_order, keys_of, own_rows
 from unhang.analysis.lives.ended import Ends
 from unhang.analysis.lives.life import Lives
 from unhang.analysis.lives.whereabouts import ranks_in, sites_of, subjects_of
@@ -39,6 +42,7 @@ from unhang.report import CallSide
 from unhang.wording import count_of, printable, rank_phrase
 
 _WORD = 4
+_TWO = 2
 _ENDS = (Reason(Because.CALLS_APART),)
 
 
@@ -47,11 +51,13 @@ class SizesApart(Struct, frozen=True):
 
     Attributes:
         ended: The ranks that Gloo ended, where the sizes are its own: bytes of a part of the call.
+        by_habit: No side has most ranks; but one alone had always made another call here.
     """
 
     op: str
     sides: tuple[tuple[int, tuple[int, ...]], ...]
     ended: int | None = None
+    by_habit: bool = False
 
 
 class LinesApart(Struct, frozen=True):
@@ -79,7 +85,7 @@ def sizes_apart(
     if message is None or told is not None:
         yield from [told] if told is not None else ()
         return
-    found = next(_claims(lives, book), None)
+    found = next(_claims(lives, book, situation), None)
     shown = situation.disagreements.values() if situation is not None else ()
     if found is None and not shown:
         found = next(_of_lines(lives, book), None)
@@ -118,7 +124,7 @@ def _told_of(lives: Lives) -> Message | None:
     return next((m for m in messages if m.kind.family == "disagreement"), None)
 
 
-def _claims(lives: Lives, book: StackBook) -> Iterator[Claim]:
+def _claims(lives: Lives, book: StackBook, situation: Situation | None) -> Iterator[Claim]:
     looks = [life.look for life in lives.ranks.values() if life.look is not None]
     known = [look for look in looks if look.sample.last_op and look.sample.last_numel >= 0]
     newest = max((look.sample.last_call for look in known), default=0)
@@ -135,12 +141,16 @@ def _claims(lives: Lives, book: StackBook) -> Iterator[Claim]:
     ordered = sorted(sides.items(), key=lambda side: (-len(side[1]), side[0]))
     clear = len(ordered[0][1]) * 2 > len(abreast)
     odd = [look for _, side in ordered[1:] for look in side] if clear else []
+    left = () if clear or situation is None else _left_order(ranks_in(abreast), situation)
+    odd = odd or [look for look in abreast if look.rank in left]
     rest = [look for look in abreast if look not in odd]
     op = abreast[0].sample.last_op
     yield Claim(
         kind=SHAPE_MISMATCH,
         rests_on="stacks",
-        about=SizesApart(op, tuple((n, ranks_in(side)) for n, side in ordered)),
+        about=SizesApart(
+            op, tuple((n, ranks_in(side)) for n, side in ordered), by_habit=bool(left)
+        ),
         culprits=ranks_in(odd),
         victims=ranks_in(rest),
         subjects=subjects_of(odd),
@@ -157,10 +167,24 @@ def _claims(lives: Lives, book: StackBook) -> Iterator[Claim]:
         ),
         sites=(*sites_of(odd, "culprit", book), *sites_of(rest, "victim", book)),
         doubts=(
-            *(() if clear else (Doubt.NO_MAJORITY,)),
+            *(() if clear else (Doubt.BY_HABIT if left else Doubt.NO_MAJORITY,)),
             *(() if alike else (Doubt.STACKS_ONLY,)),
         ),
     )
+
+
+def _left_order(ranks: Sequence[int], situation: Situation) -> tuple[int, ...]:
+    """Of two ranks the one whose last call was not the one that was due, if the other's was."""
+    programs, evidence = RankPrograms(situation), situation.evidence
+    kept: dict[int, bool | None] = {}
+    for dump in evidence.case.dumps:
+        if dump.rank in ranks and dump.stop > dump.start:
+            rows = own_rows(programs, dump.stop - 1)
+            keys = keys_of(programs, rows) if rows is not None else np.zeros(0, np.int64)
+            kept[dump.rank] = keeps_its_order(keys, len(keys) - 1) if len(keys) else None
+    if len(ranks) != _TWO or sorted(kept.values(), key=str) != [False, True]:
+        return ()
+    return tuple(rank for rank, keeps in kept.items() if not keeps)
 
 
 def _of_lines(lives: Lives, book: StackBook) -> Iterator[Claim]:
@@ -274,6 +298,7 @@ def _verdict_of_sizes_apart(about: SizesApart, claim: Claim) -> Words:
     who = subject(claim.culprits) if claim.culprits else "The ranks"
     verb = "disagrees" if len(claim.culprits) == 1 else "disagree"
     whom = " with the others" if claim.culprits else ""
+    habit = f"Only {rank_phrase(claim.culprits)} had always made another call here before."
     told = f"The last call of each rank, by its heartbeat: {sides}."
     if about.ended is not None:
         told = (
@@ -284,6 +309,7 @@ def _verdict_of_sizes_apart(about: SizesApart, claim: Claim) -> Words:
         f"{who} {verb}{whom} about the size of {about.op}: {sides}.",
         (
             told,
+            *((habit,) if about.by_habit else ()),
             (
                 "Gloo ended a process that received more or less data than it expected, which is "
                 "not necessarily the wrong one."

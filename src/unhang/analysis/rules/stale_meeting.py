@@ -1,4 +1,4 @@
-"""Ranks that torchrun started again, and that meet at a store with addresses of the attempt before.
+"""Ranks that meet at a store with addresses of an earlier attempt of the job, or of an earlier run.
 
 ## What it means
 
@@ -6,7 +6,8 @@ torchrun keeps one store for all attempts, with any rendezvous (torch 2.13, pyto
 a restart the keys of the attempt before are still in it, and Gloo writes its addresses under the
 same keys. A rank that reads before its peer has written gets the address of a process that has
 ended: it is refused, or waits. The program is not at fault, and the next restart meets the same
-store.
+store. The file of `init_method="file://…"` stays in the same way where a run was killed
+(pytorch#13865).
 
 ## What it rests on
 
@@ -15,6 +16,7 @@ store.
 - Ranks stand in making their first group, or have failed there as Gloo found no process at an
   address that a peer had given.
 - All ranks have come: one that has not would be the reason.
+- Of a file: it had something in it when the run began, and a rank was refused.
 
 ## Example
 
@@ -55,7 +57,7 @@ KIND: Final = Kind(
     "UH404",
     "stale-meeting",
     "environment",
-    "Ranks of a restarted job meet at a store that has addresses of the attempt before.",
+    "Ranks meet at a store that has addresses of an earlier attempt or run.",
     alternatives=("A peer of this attempt may have ended after it gave its address.",),
     actions=(
         (
@@ -82,7 +84,7 @@ class StaleMeeting(Struct, frozen=True):
     """Where the ranks of this attempt meet.
 
     Attributes:
-        attempts: How many attempts have met there before.
+        attempts: How many attempts have met there before; 0 for a file of an earlier run.
         refused: Ranks that found no process at an address.
         ranks: All that are still in making the group, or failed there.
     """
@@ -95,10 +97,11 @@ class StaleMeeting(Struct, frozen=True):
 
 def _claims(facts: CaseFacts) -> Iterator[Claim]:
     looks = [life.look for life in facts.lives.ranks.values() if life.look is not None]
-    again = [look for look in looks if look.sample.earlier and look.sample.phase != "ready"]
+    again = [look for look in looks if _is_stale(look) and look.sample.phase != "ready"]
     refused = _refused(facts.lives, again)
     inside = [look for look in again if look.rank in refused or _is_inside(look)]
-    if not inside or not (refused or _all_stand(looks)):
+    stand = any(look.sample.earlier for look in inside) and _all_stand(looks)
+    if not inside or not (refused or stand):
         return
     sample, ranks = inside[0].sample, ranks_in(inside)
     yield Claim(
@@ -108,13 +111,18 @@ def _claims(facts: CaseFacts) -> Iterator[Claim]:
         victims=ranks,
         sites=tuple(sites_of(inside, "victim", facts.book)),
         doubts=() if refused else (Doubt.NOBODY_ABSENT,),
-        reasons=(Reason(Because.OWN, _at_store(looks), (_STARTING,)),),
+        reasons=(Reason(Because.OWN, _at_store(looks, sample.rendezvous), (_STARTING,)),),
     )
 
 
-def _at_store(looks: Sequence[RankLook]) -> frozenset[int]:
+def _is_stale(look: RankLook) -> bool:
+    """Whether others had met where it meets its peers before this attempt, or this run."""
+    return bool(look.sample.earlier or look.sample.leftover_s)
+
+
+def _at_store(looks: Sequence[RankLook], place: str) -> frozenset[int]:
     """All ranks of this attempt: one that has come out waits for the others in its next call."""
-    return frozenset(look.rank for look in looks if look.sample.earlier)
+    return frozenset(look.rank for look in looks if look.sample.rendezvous == place)
 
 
 def _refused(lives: Lives, again: Sequence[RankLook]) -> tuple[int, ...]:
@@ -122,8 +130,13 @@ def _refused(lives: Lives, again: Sequence[RankLook]) -> tuple[int, ...]:
         return ()
     said = lives.said
     messages = (*said.failures, *said.effects, *said.recognised)
-    told = {rank for each in messages if _is_refusal(each.kind) for rank in each.group.ranks}
-    return tuple(look.rank for look in again if look.rank in told and not look.sample.last_call)
+    refusals = [each.group.ranks for each in messages if _is_refusal(each.kind)]
+    told, of_unknown = {rank for ranks in refusals for rank in ranks}, () in refusals
+    return tuple(
+        look.rank
+        for look in again
+        if (look.rank in told or of_unknown) and not look.sample.last_call
+    )
 
 
 def _is_refusal(kind: Kind) -> bool:
@@ -151,6 +164,8 @@ def _verdict_of_stale_meeting(about: StaleMeeting, claim: Claim) -> Words:  # no
         what = f"{subject(about.refused)} found no process at an address in the store {place}"
     else:
         what = f"All ranks have come to the store {place}, and their group is not made"
+    if not about.attempts:  # How old the file is, and what helps, stands next to it: `left_over`.
+        return Words(f"{what}: it still has the addresses of an earlier run.", (), actions=())
     return Words(
         f"{what}: it still has the addresses of the attempt before.",
         (f"torchrun has restarted the job {count_of(about.attempts, 'time')}; {_KEPT}.",),

@@ -64,6 +64,8 @@ class Failure(Message, frozen=True, kw_only=True):
         reported_later: Its rank said that errors may show at a later call than the one at fault.
         blamed: Other ranks that the launcher saw end first, with their exit codes or "".
         earlier: A failure before it that explains nothing.
+        sides: What ranks have by what each says of itself and of another one, and who; first what
+            more than half of all ranks have. Empty where one line alone says it, or none has more.
     """
 
     culprits: tuple[int, ...] = ()
@@ -74,6 +76,7 @@ class Failure(Message, frozen=True, kw_only=True):
     reported_later: bool = False
     blamed: tuple[tuple[int, str], ...] = ()
     earlier: FailureGroup | None = None
+    sides: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
     @property
     def thread(self) -> str:
@@ -225,7 +228,9 @@ def _failures(events: Sequence[LogEvent], ranks: frozenset[int]) -> Iterator[Fai
     for number, group in enumerate(causes):
         after = causes[number + 1 :] if number < MAX_FAILURES else ()
         everybody = len(ranks) > 1 and ranks <= set(group.ranks)
-        culprits = () if everybody else _named_by(group, tasks=tasks)
+        sides = _sides(group, events, ranks)
+        odd = tuple(sorted(rank for _, who in sides[1:] for rank in who))
+        culprits = odd or (() if everybody else _named_by(group, tasks=tasks))
         yield Failure(
             source="logs",
             ranks=group.ranks,
@@ -240,7 +245,33 @@ def _failures(events: Sequence[LogEvent], ranks: frozenset[int]) -> Iterator[Fai
             rivals=tuple(other for other in after if _as_early(group, other)),
             reported_later=bool(late & {*group.ranks, group.first.rank}),
             blamed=tuple((rank, code) for rank, code in codes if rank not in culprits),
+            sides=sides,
         )
+
+
+def _sides(
+    group: FailureGroup, events: Sequence[LogEvent], ranks: frozenset[int]
+) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    """What ranks have, by all lines that tell a rank's own and another's, if most have the same."""
+    if "other_had" not in group.first.fields:
+        return ()
+    had: dict[int, set[str]] = defaultdict(set)
+    for event in events:
+        fields = event.fields
+        if event.code != group.first.code or "other_had" not in fields:
+            continue
+        if event.rank >= 0 and fields["rank"] != str(event.rank):
+            return ()  # numbers within a smaller group
+        had[int(fields["rank"])].add(fields["had"])
+        had[int(fields["other"])].add(fields["other_had"])
+    sides: dict[str, tuple[int, ...]] = {}
+    for rank, values in sorted(had.items()):
+        if len(values) == 1:
+            (value,) = values
+            sides[value] = (*sides.get(value, ()), rank)
+    ordered = sorted(sides.items(), key=lambda side: -len(side[1]))
+    most = len(ordered[0][1]) if ordered else 0
+    return tuple(ordered) if 2 * most > max(len(ranks), len(had)) else ()
 
 
 def _named_by(group: FailureGroup, *, tasks: bool) -> tuple[int, ...]:
