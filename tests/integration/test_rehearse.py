@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import csv
 import json
+import pickle
+import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +20,7 @@ from unhang.isolated import python_command
 pytestmark = needs_torch
 
 PROGRAMS = Path(__file__).parent / "programs" / "rehearse"
+_SENT = r"SEND|RECV"
 
 
 def rehearse(*words: str) -> tuple[int, dict[str, Any]]:
@@ -199,3 +204,31 @@ def test_a_marked_test_runs_on_all_ranks(tmp_path: Path) -> None:
     assert "1 failed, 1 passed" in done.stdout, done.stdout + done.stderr
     assert "FAILED test_it.py::test_calls[extra]" in done.stdout
     assert "test_it.py:20" in done.stdout  # where rank 0 waits
+
+
+def test_pipelining_schedules_send_what_their_own_plans_say(tmp_path: Path) -> None:
+    """Each of torch's schedules is healthy, with the sends and receives of its CSV."""
+    script, case = str(PROGRAMS / "pipelines.py"), tmp_path / "case"
+    code, report = rehearse(
+        "--ranks", "2", "--case", str(case), "--", sys.executable, script, str(tmp_path)
+    )
+    assert (code, report["status"]) == (0, "healthy"), report["summary"]
+    planned, made = {}, {}
+    for plan in tmp_path.glob("*.csv"):
+        for rank, row in enumerate(csv.reader(plan.open())):
+            kinds = ["send" if "SEND" in each else "recv" for each in row if re.search(_SENT, each)]
+            planned[plan.stem, rank] = Counter(kinds)
+    for rank in range(2):
+        dump = (case / "dumps" / "nccl" / f"rank_{rank}").read_bytes()
+        entries = pickle.loads(dump)["entries"]  # noqa: S301 - just made here
+        for entry in entries:
+            if entry["is_p2p"] and entry["input_sizes"] == [
+                [1, 4]
+            ]:  # not what stages are told first
+                kind = entry["profiling_name"].partition(":")[2].partition(" ")[0]
+                made.setdefault((entry["process_group"][1], rank), Counter())[kind] += 1
+    assert len(planned) == 10
+    single = {
+        (name, rank): Counter(send=4, recv=4) for name in ("GPipe", "1F1B") for rank in (0, 1)
+    }
+    assert made == planned | single

@@ -76,23 +76,12 @@ def _differences(referee: Referee) -> dict[int, str]:
     for circle in referee.circles.values():
         ops = {call.issue.op for call in circle.apart}
         for what in ("root", "reduction"):
-            if _shows(circle.apart):
-                continue
             if len(ops) == 1 and len({getattr(c.issue, what) for c in circle.apart}) > 1:
                 for call in circle.apart:
                     names[id(call)] = f"{call.issue.op}({what} {getattr(call.issue, what)})"
         if ops == {"all_to_all"} and agree([call.issue for call in circle.apart]):
             names |= _names_of_pairs(circle.apart)  # unlike totals show in their sizes
     return names
-
-
-def _shows(calls: Sequence[MadeCall]) -> bool:
-    """Whether a dump shows who is a root: of gathers and scatters that alone has a list."""
-    lists = {"gather": "outputs", "scatter": "inputs"}
-    side = {lists.get(call.issue.op, "") for call in calls}
-    return (
-        side <= set(lists.values()) and sum(bool(call.told[s]) for s in side for call in calls) > 1
-    )
 
 
 def _names_of_pairs(calls: Sequence[MadeCall]) -> dict[int, str]:

@@ -20,9 +20,12 @@ CALL: dict[str, Any] = {
 class Ranks:
     """Some ranks and their referee; each call is waited for, as a script does."""
 
-    def __init__(self, size: int, backend: str = "nccl", running: Sequence[int] = ()) -> None:
+    def __init__(
+        self, size: int, backend: str = "nccl", running: Sequence[int] = (), *,
+        pairs_apart: bool = False,
+    ) -> None:  # fmt: skip
         self.referee = Referee(size, running)
-        self.size, self.backend = size, backend
+        self.size, self.backend, self.pairs_apart = size, backend, pairs_apart
         self.numbers = [0] * size
         for rank in running or range(size):
             self.referee.hear(rank, {"t": "hello", "pid": 100 + rank, "rank": rank, "main": True})
@@ -37,7 +40,7 @@ class Ranks:
         """A rank makes a group."""
         self.say(
             rank, "group", key=f"{name}/{list(ranks)}", name=name, description=name,
-            ranks=list(ranks), backend=self.backend, timeout_ms=1000,
+            ranks=list(ranks), backend=self.backend, timeout_ms=1000, pairs_apart=self.pairs_apart,
         )  # fmt: skip
 
     def call(

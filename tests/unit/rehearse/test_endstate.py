@@ -96,6 +96,38 @@ def test_roots_that_differ_are_said(tmp_path: Path) -> None:
     assert "broadcast(root 1)" in report.summary
 
 
+def test_a_second_root_of_a_gather_is_the_odd_one(tmp_path: Path) -> None:
+    """Two members have a list: the roots that all name say whose is wrong."""
+    ranks = Ranks(4)
+    for rank in range(4):
+        root = 1 if rank == 1 else 0
+        outputs = [[4]] * 4 if rank == root else []
+        how = {"kind": "gather", "op": "gather", "root": root, "outputs": outputs}
+        ranks.call(rank, 7, wait=rank < 2, reduction="", **how)
+        if rank not in ranks.waiting():
+            ranks.call(rank, 8)
+    report = verdict(ranks, tmp_path / "case")
+    assert (report.causes[0].slug, report.culprits) == ("split-mismatch", (1,))
+    assert report.summary.endswith("it is rank 0 by ranks 0,2-3; rank 1 by rank 1.")
+
+
+@pytest.mark.parametrize("apart", [True, False])
+def test_a_batch_does_not_meet_a_single_receive(tmp_path: Path, *, apart: bool) -> None:
+    """On NCCL without a device, each has a communicator of its own."""
+    ranks = Ranks(2, pairs_apart=apart)
+    how = {"reduction": "", "kind": "send", "op": "send", "outputs": [], "peer": 1, "batch": 0}
+    number = ranks.call(0, 5, wait=False, **how)
+    ranks.say(0, "closed", batch=0)
+    ranks.wait(0, number, 6)
+    ranks.call(1, 9, kind="recv", op="recv", reduction="", peer=0, inputs=[])
+    assert ranks.waiting() == ([0, 1] if apart else [])
+    if apart:
+        report = verdict(ranks, tmp_path / "case")
+        assert (report.causes[0].slug, report.causes[0].confidence) == ("p2p-mismatch", "high")
+        assert {5, 9} <= {site.line for site in report.causes[0].sites}
+        assert report.summary == report.causes[0].summary
+
+
 def test_an_exchange_whose_pairs_differ_is_its_ranks(tmp_path: Path) -> None:
     """All members together give what they take, and two of them disagree."""
     ranks = Ranks(4)
@@ -105,8 +137,8 @@ def test_an_exchange_whose_pairs_differ_is_its_ranks(tmp_path: Path) -> None:
         how = {"kind": "exchange", "op": "all_to_all", "gives": gives, "takes": takes}
         ranks.call(rank, 7, inputs=[[16]], outputs=[[16]], reduction="", **how)
     report = verdict(ranks, tmp_path / "case")
-    assert report.causes[0].slug == "op-mismatch"
-    assert "rank 1: all_to_all(gives 6 to rank 2)" in report.summary
+    assert report.causes[0].slug == "split-mismatch"
+    assert "rank 1 gives 6 to rank 2, which takes 4 elements" in report.summary
 
 
 def test_a_member_about_whom_all_others_disagree_is_the_odd_one(tmp_path: Path) -> None:
@@ -173,6 +205,16 @@ def test_an_exception_of_every_rank_is_the_verdict(tmp_path: Path) -> None:
     assert (report.status, report.causes[0].slug) == ("problem", "unhandled-exception")
     assert report.summary == "Every rank raised KeyError: 'lr' at load (train.py:12)."
     assert [(site.file, site.line) for site in report.causes[0].sites] == [("train.py", 12)]
+
+
+def test_an_exception_that_is_known_is_of_its_kind(tmp_path: Path) -> None:
+    """As where a log has it."""
+    ranks = Ranks(2)
+    for rank in range(2):
+        words = f"Rank {rank} has {4 + rank} params, while rank {1 - rank} has inconsistent"
+        error = f"RuntimeError: DDP expects same model across all ranks, but {words} 5 params."
+        ranks.end(rank, 1, error, 12)
+    assert verdict(ranks, tmp_path / "case").causes[0].slug == "models-differ"
 
 
 def test_an_exception_of_one_rank_at_the_end_is_its_own(tmp_path: Path) -> None:

@@ -28,6 +28,13 @@ _LOCAL: Final = 5
 """Where `new_group` learns that its members alone call it."""
 
 
+_PAIRS_APART: Final = os.environ.get("TORCH_DIST_USE_NCCL2", "") == "0" or (
+    not hasattr(c10d, "_maybe_attach_flight_recorder")
+)
+"""Whether an `nccl` group that is not bound to a device carries single sends by communicators of
+two ranks: ProcessGroupNCCL does, ProcessGroupNCCL2 (torch 2.15) does not."""
+
+
 class _Making:
     """The group that torch is about to make: who is in it, and what the script called it."""
 
@@ -45,6 +52,7 @@ class _Making:
         key = f"{self.name}/{','.join(map(str, ranks))}"
         how = {"ranks": ranks, "timeout_ms": int(timeout.total_seconds() * 1000)}
         told = {"name": self.name, "description": self.description, "backend": self.backend}
+        how["pairs_apart"] = self.backend == "nccl" and not self.desk.is_bound and _PAIRS_APART
         self.desk.client.tell("group", key=key, **told, **how)
         made = RehearsedGroup(self.desk, rank, size, key, self.backend, self.name, self.description)
         if self.has_both:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
+from collections import defaultdict
 from collections.abc import Callable
 from contextlib import nullcontext
 from types import SimpleNamespace
@@ -68,8 +69,6 @@ class NoDevices(TorchFunctionMode):  # type: ignore[misc] # torch is not typed
             self.readings.value(name)
         if name in READS or name in SHOWS:
             args = tuple(with_values(arg) if is_shape(arg) else arg for arg in args)
-        if name == "record_stream":
-            return None
         if kwargs:
             kwargs = {key: _on_cpu(value) for key, value in kwargs.items() if key != "pin_memory"}
             if isinstance(kwargs.get("device"), int):
@@ -111,6 +110,39 @@ class _Stream:
 
     record = wait = synchronize = wait_stream = wait_event = _nothing
 
+    @staticmethod
+    def priority_range() -> tuple[int, int]:
+        return 0, -5
+
+
+class _Absent:
+    """A library of CUDA's that is not there: whatever is called in it says 0, which is success."""
+
+    def __init__(self, *_: Foreign, **__: Foreign) -> None:
+        pass
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        return _saying(0)
+
+
+def _graph_class(readings: Readings) -> type:
+    """Of graphs whose capture runs what it captures, and whose replay runs nothing."""
+
+    class Graph:
+        def __init__(self, *_: Foreign, **__: Foreign) -> None:
+            pass
+
+        def _nothing(self, *_: Foreign, **__: Foreign) -> None:
+            pass
+
+        capture_begin = capture_end = reset = enable_debug_mode = debug_dump = _nothing
+        pool = _saying((0, 0))
+
+        def replay(self) -> None:
+            readings.note("torch.cuda.CUDAGraph.replay")
+
+    return Graph
+
 
 class _Properties(SimpleNamespace):
     """What a device says of itself."""
@@ -127,16 +159,30 @@ def _count() -> int:
 def _answers() -> dict[str, Any]:
     """What functions of `torch.cuda` say."""
     properties = _Properties(
-        name="rehearsal", total_memory=_MEMORY, major=9, minor=0, multi_processor_count=132
+        name="rehearsal",
+        total_memory=_MEMORY,
+        major=9,
+        minor=0,
+        multi_processor_count=132,
+        warp_size=32,
+        L2_cache_size=50 << 20,
+        max_threads_per_multi_processor=2048,
+        regs_per_multiprocessor=65536,
+        shared_memory_per_block=48 << 10,
+        is_integrated=0,
+        is_multi_gpu_board=0,
     )
     stream = _Stream()
     return {
         "is_available": True, "is_initialized": True, "is_bf16_supported": True,
         "get_device_name": "rehearsal", "get_device_properties": properties,
         "get_device_capability": (9, 0),
-        "memory_stats": {}, "initial_seed": 0, "current_stream": stream, "default_stream": stream,
+        "initial_seed": 0, "current_stream": stream, "default_stream": stream,
         "can_device_access_peer": True, "memory_summary": "", "get_arch_list": ["sm_90"],
-        "is_current_stream_capturing": False,
+        "is_current_stream_capturing": False, "is_tf32_supported": True,
+        "graph_pool_handle": (0, 0), "memory_snapshot": [], "list_gpu_processes": "",
+        "get_sync_debug_mode": 0, "get_per_process_memory_fraction": 1.0, "cudart": _Absent(),
+        "current_blas_handle": 0, "get_stream_from_external": stream,
     }  # fmt: skip
 
 
@@ -145,10 +191,14 @@ _NOTHING: Final = (
     "manual_seed_all", "seed", "seed_all", "set_stream", "ipc_collect", "set_rng_state",
     "set_rng_state_all", "reset_peak_memory_stats", "reset_max_memory_allocated",
     "reset_accumulated_memory_stats", "reset_max_memory_cached", "set_per_process_memory_fraction",
+    "reset_accumulated_host_memory_stats", "reset_peak_host_memory_stats", "set_sync_debug_mode",
+    "change_current_allocator", "caching_allocator_alloc", "caching_allocator_delete",
+    "caching_allocator_enable", "_sleep",
 )  # fmt: skip
 _ZERO: Final = (
     "memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved",
-    "memory_cached", "max_memory_cached", "utilization", "temperature",
+    "memory_cached", "max_memory_cached", "utilization", "temperature", "memory_usage",
+    "device_memory_used", "power_draw", "clock_rate",
 )  # fmt: skip
 
 
@@ -167,13 +217,24 @@ def replace_cuda(readings: Readings, env_device: Callable[[], int] = _local) -> 
         setattr(cuda, name, _saying(None))
     for name in _ZERO:
         setattr(cuda, name, _saying_and_noting(readings, name, 0))
+    for name in ("memory_stats", "host_memory_stats", "memory_stats_as_nested_dict"):
+        setattr(cuda, name, _saying_and_noting(readings, name, defaultdict(int)))
     cuda.mem_get_info = _saying_and_noting(readings, "mem_get_info", (_MEMORY, _MEMORY))
     cuda.set_device = set_device
     cuda.current_device = lambda: chosen[0] if chosen else 0
     cuda.device_count = _count
     cuda.get_rng_state = lambda *_, **__: torch.get_rng_state()
+    cuda.get_rng_state_all = lambda: [torch.get_rng_state()] * _count()
     cuda.Stream = cuda.Event = cuda.ExternalStream = _Stream
-    cuda.stream = cuda.device = cuda.device_of = lambda *_, **__: nullcontext()
+    cuda.CUDAGraph = cuda.graphs.CUDAGraph = _graph_class(readings)
+    cuda.make_graphed_callables = lambda callables, *_, **__: callables
+    cuda.MemPool = cuda.CUDAPluggableAllocator = _Absent
+    for name in ("stream", "device", "device_of", "graph", "use_mem_pool"):
+        setattr(cuda, name, lambda *_, **__: nullcontext())
+    for name in ("_record_memory_history", "_dump_snapshot", "_snapshot"):
+        setattr(cuda.memory, name, _saying(None))
+    cuda.profiler = SimpleNamespace(start=_saying(None), stop=_saying(None), init=_saying(None))
+    cuda.profiler.profile = nullcontext
     cuda.nccl.version = _saying((2, 27, 5))
     cuda.nvtx = SimpleNamespace(
         range_push=_saying(0), range_pop=_saying(0), mark=_saying(None),
@@ -202,6 +263,7 @@ def _replace_elsewhere() -> None:
     for cls in (torch.autocast, DeviceContext):
         cls.__init__ = _first_on_cpu(cls.__init__)
     torch.Tensor.pin_memory = lambda self, *_, **__: self
+    torch.Tensor.record_stream = lambda *_, **__: None  # its own would not take our streams
     torch.Generator = _CpuGenerator
     if hasattr(torch, "accelerator"):
         _replace_accelerator(torch.accelerator)
@@ -221,7 +283,10 @@ def _replace_accelerator(module: Foreign) -> None:
         "is_available": True, "current_accelerator": torch.device("cuda"),
         "device_count": _count(), "current_device_index": 0, "current_device_idx": 0,
         "set_device_index": None, "set_device_idx": None, "synchronize": None,
-        "empty_cache": None,
+        "empty_cache": None, "current_stream": _Stream(), "set_stream": None,
+        "memory_stats": defaultdict(int), "memory_allocated": 0, "memory_reserved": 0,
+        "max_memory_allocated": 0, "max_memory_reserved": 0, "reset_peak_memory_stats": None,
+        "reset_accumulated_memory_stats": None,
     }  # fmt: skip
     for name, value in answers.items():
         real = getattr(module, name, None)

@@ -9,8 +9,10 @@ import multiprocessing
 import os
 import runpy
 import sys
+import threading
 import time
 import traceback
+from collections.abc import Callable
 from typing import Any, Final
 
 import torch
@@ -37,14 +39,40 @@ def run(plan: dict[str, Any]) -> int:
 
 
 def _script(plan: dict[str, Any], desk: Desk) -> None:
-    shapes = LargeAreShapes(desk.readings) if plan["shapes"] else contextlib.nullcontext()
-    with NoDevices(desk.readings), shapes:
+    with _modes(plan, desk):
+        _in_every_thread(lambda: _modes(plan, desk))
         if plan["module"]:
             sys.path.insert(0, os.getcwd())  # noqa: PTH109 - as text
             runpy.run_module(plan["script"], run_name="__main__", alter_sys=True)
         else:
             sys.path.insert(0, os.path.dirname(os.path.abspath(plan["script"])))  # noqa: PTH100, PTH120
             runpy.run_path(plan["script"], run_name="__main__")
+
+
+def _modes(plan: dict[str, Any], desk: Desk) -> contextlib.ExitStack:
+    """What stands in for devices, and for large values where these are asked for."""
+    modes = contextlib.ExitStack()
+    modes.enter_context(NoDevices(desk.readings))
+    if plan["shapes"]:
+        modes.enter_context(LargeAreShapes(desk.readings))
+    return modes
+
+
+def _in_every_thread(modes: Callable[[], contextlib.ExitStack]) -> None:
+    """Threads that the script starts enter them too: torch keeps modes by thread."""
+    real = threading.Thread.start
+
+    def start(self: threading.Thread) -> None:
+        body = self.run
+
+        def run() -> None:
+            with modes():
+                body()
+
+        self.run = run  # type: ignore[method-assign] # what a subclass has for it is called
+        real(self)
+
+    threading.Thread.start = start  # type: ignore[method-assign] # the same call
 
 
 def ended(client: RankLine, body: Foreign) -> int:

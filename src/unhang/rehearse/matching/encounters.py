@@ -67,7 +67,7 @@ class Encounters:
 
     def _post(self, call: MadeCall) -> None:
         issue, circle, me = call.issue, call.circle, call.process.rank
-        tag = call.told["tag"] if circle.backend == "gloo" else 0
+        tag = call.told["tag"] if circle.backend == "gloo" else call.in_pair
         if issue.peer < 0:
             first = self._from_any(call, tag)
             if first is None:

@@ -65,6 +65,11 @@ class MadeCall:
         """The how manieth of its process."""
         return int(self.told["number"])
 
+    @property
+    def in_pair(self) -> bool:
+        """Whether a communicator of two carries it, and not its group's."""
+        return self.circle.pairs_apart and self.told["batch"] < 0
+
 
 @dataclass(slots=True, eq=False)
 class RankGroup:
@@ -72,6 +77,8 @@ class RankGroup:
 
     Attributes:
         running: Members that run; of a large job, some stand for the others.
+        pairs_apart: A send or receive outside of a batch has a communicator of its pair: it meets
+            none of a batch.
     """
 
     number: int
@@ -81,6 +88,7 @@ class RankGroup:
     backend: str
     timeout_ms: int
     running: tuple[int, ...]
+    pairs_apart: bool = False
     counters: dict[int, list[int]] = field(default_factory=dict)
     meetings: dict[int, MemberMeeting] = field(default_factory=dict)
     apart: list[MadeCall] = field(default_factory=list)

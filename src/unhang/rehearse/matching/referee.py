@@ -126,6 +126,7 @@ class Referee:
                 len(self.circles), message["name"], message["description"],
                 tuple(message["ranks"]), message["backend"], int(message["timeout_ms"]),
                 tuple(r for r in message["ranks"] if not self.running or r in self.running),
+                bool(message.get("pairs_apart")),
             )  # fmt: skip
         process.groups.append(self.circles[key])
 

@@ -13,6 +13,8 @@ from typing import Final
 
 from unhang.analysis.rules.never_joined import NEVER_JOINED
 from unhang.analysis.words.decisions import sentence
+from unhang.logs.lines.anchors import wanted_by
+from unhang.logs.rules import LogRule
 from unhang.logs.rules.known import UNHANDLED_EXCEPTION
 from unhang.model import Frame
 from unhang.rehearse.matching.parties import LivingRank
@@ -101,7 +103,7 @@ def _finding(number: int, alike: list[LivingRank], world: int) -> Finding:
     sites = (Site(ranks, "culprit", frame.file, frame.line, frame.function),) if frame else ()
     return Finding(
         id=f"f{number}",
-        code=UNHANDLED_EXCEPTION.code,
+        code=_rule(first.error).code,
         role="cause",
         confidence="high",
         summary=f"{who} raised {printable(first.error, _WIDTH)}{where}.",
@@ -109,6 +111,12 @@ def _finding(number: int, alike: list[LivingRank], world: int) -> Finding:
         sites=sites,
         evidence=_called_in(first, frame),
     )
+
+
+def _rule(error: str) -> LogRule:
+    """What is known of an exception by its words; that none caught it where nothing is."""
+    known = (rule for rule in wanted_by(error) if rule.role == "cause" and rule.trust != "C")
+    return next((rule for rule in known if rule.search(error)), UNHANDLED_EXCEPTION)
 
 
 def _own(process: LivingRank) -> Frame | None:

@@ -144,14 +144,22 @@ def _is_conditional(way: _Way) -> bool:
 
 
 def _is_further_in(mine: _Way, theirs: _Way) -> bool:
-    """Of two ways from the outermost line in: whether one parts under one condition more."""
-    parted = next((pair for pair in zip(mine, theirs, strict=False) if pair[0] != pair[1]), None)
-    if parted is None or parted[0][:2] != parted[1][:2]:
+    """Of two ways from the outermost line in: whether one has conditions more after they part."""
+    pairs = zip(mine, theirs, strict=False)
+    at = next((n for n, (my, their) in enumerate(pairs) if my != their), None)
+    if at is None or mine[at][:2] != theirs[at][:2]:
         return False
-    my_ifs, their_ifs = (conditions_of(file, line) for _, file, line in parted)
+    my_ifs, their_ifs = _conditions_from(mine[at:]), _conditions_from(theirs[at:])
     if my_ifs is None or their_ifs is None:
         return False
     return len(my_ifs) > len(their_ifs) and my_ifs[: len(their_ifs)] == their_ifs
+
+
+def _conditions_from(way: _Way) -> tuple[str, ...] | None:
+    """All conditions on a way, from the outermost line in; None where a source is not there."""
+    found = [conditions_of(file, line) for _, file, line in way]
+    known = [each for each in found if each is not None]
+    return tuple(c for each in known for c in each) if len(known) == len(found) else None
 
 
 def _may_be_left_out(way: _Way) -> bool:

@@ -33,6 +33,7 @@ from unhang.rehearse.verdict.standins import (
     standing_for,
     with_doubts,
 )
+from unhang.rehearse.verdict.unseen import with_unseen
 from unhang.report import Confidence, Decision, Finding, Reason, Report, Subject
 from unhang.stacks.ownership import is_library, user_frame
 from unhang.wording import count_of, printable, rank_phrase
@@ -44,6 +45,7 @@ _LACKS: Final = re.compile(
     r"(?:ModuleNotFoundError|ImportError):"
     r"|(?:RuntimeError|NotImplementedError|AssertionError|ValueError): .*"
     r"(?:\bCUDA\b|\bNVIDIA\b|\baccelerator device|\b[Tt]riton\b"
+    r"|Tried to instantiate dummy base class"
     r"|not implemented (?:for|on) (?:the )?'?(?:CPU|Half|BFloat16|Float8)"
     r"|from the '\w*CPU' backend|\baten\.\w+_for_cpu\b)",
     re.DOTALL,
@@ -118,7 +120,7 @@ def _check(referee: Referee) -> None:
                 f"rank {process.rank} asked for something that no rehearsal has: {process.error}",
                 "docs/rehearse.md says what it can show. With --case DIR its log is kept.",
             )
-        if _LACKS.match(process.error) and not _raised_by_script(process.error_frames[0]):
+        if _lacks(process):
             raise ToolError(
                 f"rank {process.rank} needs what this machine does not have: {process.error[:300]}",
                 "A rehearsal runs on the CPU, with the packages that are installed here.",
@@ -131,6 +133,14 @@ def _check(referee: Referee) -> None:
                 f"{process.error[:300]}",
                 "Without --shapes values are real; give the script a smaller configuration.",
             )
+
+
+def _lacks(process: LivingRank) -> bool:
+    """Whether its script asks for what there is on a node with GPUs, and not here."""
+    if not process.error or _raised_by_script(process.error_frames[0]):
+        return False
+    files = [file for _, file, _ in process.error_frames[:2]]
+    return bool(_LACKS.match(process.error)) or any("/torch/cuda/" in file for file in files)
 
 
 def _raised_by_script(frame: tuple[str, str, int]) -> bool:
@@ -260,12 +270,15 @@ def _of_program(report: Report, referee: Referee) -> Report:
         reason: Reason = "deadlock" if findings[0].family == "deadlock" else "wrong-calls"
         text = sentence("fix-code", reason, decision.subjects)
         decision = replace(decision, action="fix-code", reason=reason, text=text)
-    return replace(report, findings=findings, decision=decision)
+    old, new = report.findings[0].summary, findings[0].summary
+    summary = report.summary.replace(old, new)  # what follows it counts further causes
+    return replace(report, summary=summary, findings=findings, decision=decision)
 
 
 def _with_lines(finding: Finding, referee: Referee) -> Finding:
     """A finding with its odd side, and with the lines that no dump shows."""
-    finding = with_parting(_not_late(with_odd_side(finding, referee)), referee)
+    finding = with_unseen(with_odd_side(finding, referee), referee)
+    finding = with_parting(_not_late(finding), referee)
     return with_earlier_partners(with_waiting_lines(finding, referee), referee)
 
 

@@ -1,7 +1,9 @@
 """Data-parallel training on GPUs, written as for a cluster: data_parallel.py FAULT."""
 
 import os
+import queue
 import sys
+import threading
 
 import torch
 import torch.distributed as dist
@@ -25,6 +27,23 @@ def agreed(rank):
     return plan[0]["steps"] - (FAULT == "uneven" and rank == 2)
 
 
+def prefetched(steps):
+    """Batches that a thread moves to the device, on a stream of its own."""
+    ready, side = queue.Queue(2), torch.cuda.Stream()
+
+    def move():
+        for _ in range(steps):
+            with torch.cuda.stream(side):
+                ready.put(torch.randn(4, 8).to("cuda", non_blocking=True))
+
+    threading.Thread(target=move, daemon=True).start()
+    for _ in range(steps):
+        batch = ready.get()
+        torch.cuda.current_stream().wait_stream(side)
+        batch.record_stream(torch.cuda.current_stream())
+        yield batch
+
+
 def main():
     dist.init_process_group("nccl")
     rank, ranks = dist.get_rank(), dist.get_world_size()
@@ -34,9 +53,11 @@ def main():
     model = DistributedDataParallel(model, device_ids=[local])
     optimizer = torch.optim.AdamW(model.parameters())
     scaler = torch.amp.GradScaler("cuda")
-    for step in range(agreed(rank)):
+    with torch.cuda.graph(torch.cuda.CUDAGraph(), pool=torch.cuda.graph_pool_handle()):
+        torch.zeros(2, device="cuda").add_(1)
+    for step, batch in enumerate(prefetched(agreed(rank))):
         with torch.autocast("cuda", dtype=torch.bfloat16):
-            loss = model(torch.randn(4, 8, device="cuda")).square().mean()
+            loss = model(batch).square().mean()
         scaler.scale(loss).backward()  # the fault: uneven
         scaler.step(optimizer)
         scaler.update()
