@@ -279,3 +279,17 @@ def test_an_exception_of_a_thread_ends_no_rank(cut: int, tmp_path: Path) -> None
     (event,) = scan_logs(find_logs(tmp_path)).events
     assert event.fields["thread"] == ("?" if cut else "Thread-7 (prefetch)")
     assert event.fields["function"] == "prefetch"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[ERROR] [launch.py:325] ['/x/python3', 'a.py', '--local_rank=7'] exits with return code = -9",
+        "CalledProcessError: Command '['python', 'a.py', '--local_rank=7']' died with <Signals.SIGKILL",
+    ],
+)
+def test_the_command_of_an_ended_process_tells_its_rank(line: str, tmp_path: Path) -> None:
+    """Launchers print the command that they had started; two of them tell nothing."""
+    assert judged(tmp_path / "a.log", f"{START}{line}\n".encode()).culprits == (7,)
+    both = line.replace("'a.py'", "'--local_rank=6'")
+    assert judged(tmp_path / "b.log", f"{START}{both}\n".encode()).culprits == ()
