@@ -1,8 +1,8 @@
 """Texts of stacks that differ in numbers and commands of processes alone, taken apart once.
 
 Of a large job most files are alike. Each text is turned into one in which stand-ins in the same
-order take the place of such numbers, and zeros that of the numbers in commands (--local_rank=7);
-that is taken apart once, and what came of it is given each file's own numbers and commands.
+order take the place of such numbers. Zeros take that of the numbers in commands (--local_rank=7).
+That is taken apart once, and what came of it is given each file's own numbers and commands.
 """
 
 from __future__ import annotations

@@ -284,8 +284,8 @@ def test_an_exception_of_a_thread_ends_no_rank(cut: int, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     "line",
     [
-        "[ERROR] [launch.py:325] ['/x/python3', 'a.py', '--local_rank=7'] exits with return code = -9",
-        "CalledProcessError: Command '['python', 'a.py', '--local_rank=7']' died with <Signals.SIGKILL",
+        "[ERROR] ['/x/python3', 'a.py', '--local_rank=7'] exits with return code = -9",
+        "Error: Command '['python', 'a.py', '--local_rank=7']' died with <Signals.SIGKILL",
     ],
 )
 def test_the_command_of_an_ended_process_tells_its_rank(line: str, tmp_path: Path) -> None:
