@@ -327,8 +327,8 @@ class Case:
         logs_recognised: Whether one log at least looks like that of a job; None where none was
             read, or compared.
         logs_got_on: One log at least tells that work was done: steps, rates, a good end.
-        logs_left_open: They are an excerpt without a good end, or a person wrote next to them that
-            the job stands.
+        logs_left_open: None tells of a good end, or a person wrote next to them that the job
+            stands.
         last_calls: Where traced processes were last heard of, oldest first.
         reports: What other commands found, newest first.
         ras: What NCCL's RAS answered, oldest first.

@@ -164,6 +164,6 @@ def case_of_logs(found: LogScan) -> Case:
         log_ranks=tuple(sorted(found.ranks)),
         logs_recognised=found.recognised,
         logs_got_on=found.got_on,
-        logs_left_open=found.left_open,
+        logs_left_open=found.left_open or not found.ended_well,
         notes=tuple(found.notes),
     )

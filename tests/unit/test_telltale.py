@@ -108,6 +108,7 @@ def test_a_secret_of_a_text_goes(text: str) -> None:
         "FATAL: password authentication failed for user 'svc'",
         "Access denied for user 'svc'@'host' (using password: YES)",
         "unknown token 'the' in prompt, max tokens 4096, tokenizer key 7",
+        "pad_token='<|endoftext|>' eos_token='</s>'",
         "disk-0123456789abcdefghij task-sk-learn /services/T/B/x.py hooks.py:12",
         "tcp://10.0.0.1:29500/a@b",
         "fw_runtime_per_module tk_some_function_of_ours_with_words re_run_the_whole_of_the_loop",

@@ -82,6 +82,7 @@ def assemble(
         log_events=extras.log_events,
         log_facts=extras.log_facts,
         logs_got_on=extras.logs_got_on,
+        logs_left_open=extras.logs_left_open,
         last_calls=extras.last_calls,
         ras=extras.ras,
         reports=extras.reports,

@@ -64,6 +64,7 @@ class Extras:
     log_events: tuple[LogEvent, ...] = ()
     log_facts: tuple[Fact, ...] = ()
     logs_got_on: bool = False
+    logs_left_open: bool = False
     last_calls: tuple[LastCall, ...] = ()
     reports: tuple[SavedReport, ...] = ()
     ras: tuple[RasStatus, ...] = ()
@@ -160,6 +161,7 @@ def _read_logs(sources: list[LogSource], extras: Extras, case: Path | None = Non
     extras.log_events += tuple(scan.events)
     extras.log_facts += tuple(scan.facts)
     extras.logs_got_on = extras.logs_got_on or scan.got_on
+    extras.logs_left_open = scan.left_open or not scan.ended_well
     extras.notes += scan.notes
     what = f"read {count_of(len(sources), 'log')} ({scan.bytes_read / 1e6:,.1f} MB)"
     text = f"{what}: {count_of(len(scan.events), 'known message')}"

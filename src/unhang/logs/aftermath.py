@@ -16,7 +16,14 @@ from unhang.logs.lines.anchors import wanted_by
 from unhang.logs.lines.ending import TAIL, troubled
 from unhang.logs.lines.prefixes import parse_line
 from unhang.logs.lines.serving import standing_still
-from unhang.logs.lines.signs import ENOUGH, StepLine, goes_on, step_lines, told_to_stand
+from unhang.logs.lines.signs import (
+    ENOUGH,
+    StepLine,
+    ended_well,
+    goes_on,
+    step_lines,
+    told_to_stand,
+)
 from unhang.logs.rules.known import SERVING_STALLED
 from unhang.logs.telling import Teller, first_of
 
@@ -98,7 +105,8 @@ class LogEnd:
             teller.event(SERVING_STALLED, whole, line, None, number, told)
 
     def speak(self, teller: Teller) -> None:
-        """Keep what the last lines say of trouble, where nothing else told of any."""
+        """Keep what the last lines say: a good end, or trouble where nothing else told of any."""
+        teller.found.ended_well = teller.found.ended_well or ended_well(self.data)
         if teller.kept.tells_of_trouble():
             return
         teller.found.left_open = teller.found.left_open or told_to_stand(self.data)

@@ -62,6 +62,7 @@ class LogScan:
         recognised: In one log at least there was a known message, or the shape of a job's log.
         got_on: One log at least tells that work was done.
         left_open: A person wrote next to one that its job stands.
+        ended_well: One log at least tells of a good end, or of a result.
         communicators: Numbers of processes in NCCL's communicators.
     """
 
@@ -73,6 +74,7 @@ class LogScan:
     recognised: bool = False
     got_on: bool = False
     left_open: bool = False
+    ended_well: bool = False
     communicators: Communicators = field(default_factory=Communicators)
 
 

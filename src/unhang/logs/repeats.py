@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import NamedTuple
 
 from unhang.logs.keeping import ANY_ERROR, Seen, claims_nothing
 from unhang.logs.lines.anchors import wanted_by
@@ -60,11 +61,29 @@ class KnownLine:
         rule: The only rule that knows it.
         role: Of its message.
         local_rank: As the line of any rank has it.
+        said: Its words without their numbers, by which messages are compared.
     """
 
     rule: LogRule
     role: LogRole
     local_rank: int
+    said: str
+
+
+class Marked(NamedTuple):
+    """A line by the mark of its rank, and its words with zeros as digits."""
+
+    mark: re.Match[bytes]
+    rest: bytes
+
+    def key(self) -> _Key:
+        """What is the same for a line that its rank says again."""
+        mark = self.mark
+        return (mark[1], mark[2] or b"", mark[3] or b"", self.rest)
+
+    def kind_key(self) -> _KindKey:
+        """What is the same for a line that another rank says."""
+        return ((self.mark[2] or b"")[:2], self.mark[3] is None, self.rest)
 
 
 @dataclass(slots=True)
@@ -74,29 +93,23 @@ class Repeats:
     lines: dict[_Key, Repeat | None] = field(default_factory=dict)
     kinds: dict[_KindKey, KnownLine | None] = field(default_factory=dict)
 
-    def known(self, data: bytes, start: int, end: int) -> Repeat | None:
+    def seen(self, data: bytes, start: int, end: int) -> Marked | None:
+        """A line whose beginning marks its rank, as it is compared; None where it may be news."""
+        mark = _MARK.match(data, start, end)
+        return Marked(mark, data[mark.end() : end].translate(_DIGITS)) if mark else None
+
+    def known(self, line: Marked) -> Repeat | None:
         """What a line told before, or None where it may be news."""
-        mark = _MARK.match(data, start, end)
-        return self.lines.get(_key(mark, data, end)) if mark else None
+        return self.lines.get(line.key())
 
-    def alike(self, data: bytes, start: int, end: int) -> tuple[KnownLine, int, str | None] | None:
-        """What a line tells that another rank said before, or None where it may be news.
+    def alike(self, line: Marked) -> tuple[KnownLine, int] | None:
+        """What a line tells that another rank said before, and its rank; None as above."""
+        kind = self.kinds.get(line.kind_key())
+        return None if kind is None else (kind, int(line.mark[3] or line.mark[1]))
 
-        Returns:
-            The kind, the rank, and its words; None for these where a stamp is to be read, too.
-        """
-        mark = _MARK.match(data, start, end)
-        kind = self.kinds.get(_kind_key(mark, data, end)) if mark else None
-        if mark is None or kind is None:
-            return None
-        text = None if mark[2] else data[mark.end() : end].decode("ascii").rstrip("\r\n")
-        return kind, int(mark[3] or mark[1]), text
-
-    def count(self, data: bytes, start: int, end: int, known: Repeat) -> None:
+    def count(self, line: Marked, known: Repeat) -> None:
         """Know a line again that was made as that of another rank."""
-        mark = _MARK.match(data, start, end)
-        if mark:
-            self._put(_key(mark, data, end), known)
+        self._put(line.key(), known)
 
     def _put(self, key: _Key, known: Repeat | None) -> None:
         if len(self.lines) >= MOST:
@@ -124,17 +137,17 @@ class Repeats:
             made: The rules that knew it, and what makes their messages the same.
             event: The only message that it made, if this is the first of its rank.
         """
-        mark = _MARK.match(data, start, end)
-        if not mark or end - start > LONGEST:
+        marked = self.seen(data, start, end)
+        if not marked or end - start > LONGEST:
             return
-        key = _key(mark, data, end)
+        key = marked.key()
         if key in self.lines:
             return
-        sure = _is_plain(mark, data, end, line) and _says_the_same(line, wanted, made)
+        sure = _is_plain(marked.mark, data, end, line) and _says_the_same(line, wanted, made)
         self._put(key, repeat_of(line, made) if sure else None)
         if len(self.kinds) < MOST:
             kind = _kind_of(line, made, event) if sure else None
-            self.kinds.setdefault(_kind_key(mark, data, end), kind)
+            self.kinds.setdefault(marked.kind_key(), kind)
 
 
 def _kind_of(
@@ -143,7 +156,8 @@ def _kind_of(
     """What any rank tells by such a line, if its words are all of it."""
     if event is None or len(made) != 1 or event.text != line.text:
         return None
-    return KnownLine(made[0][0], event.role, line.local_rank)
+    rule, seen = made[0]
+    return KnownLine(rule, event.role, line.local_rank, seen[2])
 
 
 def repeat_of(line: Line, made: Sequence[tuple[LogRule, Seen]]) -> Repeat:
@@ -161,16 +175,6 @@ def _says_the_same(
         return False
     known = all(rule.code != ANY_ERROR for rule, _ in made)
     return known and _digits_are_nothing(line.text, wanted)
-
-
-def _key(mark: re.Match[bytes], data: bytes, end: int) -> _Key:
-    rest = data[mark.end() : end].translate(_DIGITS)
-    return (mark[1], mark[2] or b"", mark[3] or b"", rest)
-
-
-def _kind_key(mark: re.Match[bytes], data: bytes, end: int) -> _KindKey:
-    rest = data[mark.end() : end].translate(_DIGITS)
-    return ((mark[2] or b"")[:2], mark[3] is None, rest)
 
 
 def _is_plain(mark: re.Match[bytes], data: bytes, end: int, line: Line) -> bool:

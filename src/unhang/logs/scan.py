@@ -19,14 +19,14 @@ from msgspec.structs import replace as changed
 from unhang.errors import InputError, UnhangError
 from unhang.logs.aftermath import LogEnd
 from unhang.logs.files import LogSource, chunks, open_log, source_of
-from unhang.logs.keeping import LogScan, claims_nothing
+from unhang.logs.keeping import LogScan, Seen, claims_nothing
 from unhang.logs.lines.anchors import candidates, lines_above, wanted_by
 from unhang.logs.lines.elastic import ENTRY_ANCHOR, SummaryEntry, entry_of
 from unhang.logs.lines.nccl_facts import interfaces_taken
 from unhang.logs.lines.prefixes import Line, parse_line, parse_plain
 from unhang.logs.lines.signs import WINDOW, gets_on, goes_on, looks_like_a_job
 from unhang.logs.lines.tracebacks import HEADER, RECORDED, Traceback, TracebackReader, is_chain
-from unhang.logs.repeats import Repeats, repeat_of
+from unhang.logs.repeats import KnownLine, Marked, Repeats, repeat_of
 from unhang.logs.rules import LogRule
 from unhang.logs.rules.known import ELASTIC_BLAMES
 from unhang.logs.telling import LOOK_BACK, Teller, first_of
@@ -199,45 +199,63 @@ class FileScanner:
         source = f"{self.source.path}:{spot.number}"
         return event if event is not None and event.source == source else None
 
-    def _alike(self, data: bytes, start: int, end: int) -> bool:
+    def _alike(self, marked: Marked, data: bytes, start: int, end: int) -> bool:
         """Tell what another rank said before, numbers aside; False where it may be news."""
-        found = self.repeats.alike(data, start, end)
+        found = self.repeats.alike(marked)
         if found is None:
             return False
-        kind, rank, text = found
-        line = parse_plain(data[start:end], self.year) if text is None else Line(text, rank)
+        kind, rank = found
+        if (rank, kind.local_rank, "") in self.open:
+            return False
+        if self._of_no_rank(kind, rank, stamped=bool(marked.mark[2])):
+            return True
+        if marked.mark[2]:
+            line = parse_plain(data[start:end], self.year)
+        else:
+            line = Line(data[marked.mark.end() : end].decode("ascii").rstrip("\r\n"), rank)
         if line.local_rank != kind.local_rank:
             line = changed(line, local_rank=kind.local_rank)
-        if self._key(line) in self.open:
-            return False
         seen = self.teller.alike(kind, line)
         if seen is None:
             return False
-        self.repeats.count(data, start, end, repeat_of(line, [(kind.rule, seen)]))
+        self.repeats.count(marked, repeat_of(line, [(kind.rule, seen)]))
         if self.open:
             self._idle()
         return True
+
+    def _of_no_rank(self, kind: KnownLine, rank: int, *, stamped: bool) -> bool:
+        """Count what a rank said for which there is no room: such lines belong to no rank."""
+        seen = ("", kind.rule.code, kind.said)
+        if stamped or not self.teller.has_no_room(rank) or seen not in self.teller.kept.seen:
+            return False
+        self._counted(((kind.rule, seen),), claims_nothing(kind.rule))
+        return True
+
+    def _counted(self, made: Iterable[tuple[LogRule, Seen]], nothing: bool) -> None:  # noqa: FBT001
+        spot = self.teller.spot
+        for rule, seen in made:
+            self.teller.kept.again(seen, rule, spot.offset + spot.end)
+        if nothing:
+            spot.last_error = spot.end
+        if self.open:
+            self._idle()
 
     def _again(self, data: bytes, start: int, end: int) -> bool:
         """Count a line that its rank said before, numbers aside; False where it may be news."""
         if self.entry is not None:
             return False
-        known = self.repeats.known(data, start, end)
+        marked = self.repeats.seen(data, start, end)
+        if marked is None:
+            return False
+        known = self.repeats.known(marked)
         if known is None:
-            return self._alike(data, start, end)
-        if known.stream in self.open:
+            return self._alike(marked, data, start, end)
+        kept = self.teller.kept.seen
+        if known.stream in self.open or any(seen not in kept for _, seen in known.made):
             return False
-        kept, spot = self.teller.kept, self.teller.spot
-        if any(seen not in kept.seen for _, seen in known.made):
-            return False
-        for rule, seen in known.made:
-            kept.again(seen, rule, spot.offset + end)
-        if known.claims_nothing:
-            spot.last_error = end
         if known.stamped:
             self.teller.unread = data[start:end]
-        if self.open:
-            self._idle()
+        self._counted(known.made, known.claims_nothing)
         return True
 
     def _after(self, data: bytes) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from msgspec.structs import replace as changed
 
@@ -137,10 +138,15 @@ class Teller:
         rank, local = self.named(line)
         if rank < 0 or rank in self.found.ranks:
             return rank, local
-        if len(self.found.ranks) >= MAX_RANKS:
+        if self.has_no_room(rank):
             self.kept.say(f"more than {MAX_RANKS:,} ranks: lines of the others belong to no rank")
             return UNKNOWN_RANK, False
         return rank, local
+
+    def has_no_room(self, rank: int) -> bool:
+        """Whether it is one rank too many."""
+        ranks = self.found.ranks
+        return len(ranks) >= MAX_RANKS and rank not in ranks
 
     def named(self, line: Line) -> tuple[int, bool]:
         """The rank that a line, its log, or its process tells."""
@@ -233,11 +239,11 @@ class Teller:
 
         def make(order: int) -> LogEvent:
             time_ns, zoned = self.last_stamp if line.time_ns else self._stamp_before()
-            said = without_secrets(text)
+            said = _harmless(text)
             fields = fields_of()
             for key, value in fields.items():
                 if said != text or value not in text:  # What is part of it was looked at with it.
-                    fields[key] = without_secrets(value)
+                    fields[key] = _harmless(value)
             if zoned:
                 fields["clock"] = "utc"
             return LogEvent(
@@ -311,8 +317,6 @@ class Teller:
 
     def _told(self, rule: LogRule, match: re.Match[str], line: Line) -> Line:
         """The line with the rank that its own words tell of who writes it."""
-        if not match.re.groupindex:
-            return line
         told = match.groupdict()
         if told.get("nranks") and line.pid >= 0:
             place = (line.host, line.pid), told.get("device") or ""
@@ -321,8 +325,8 @@ class Teller:
             if line.pid >= 0:
                 self.pid_ranks[line.host, line.pid] = int(told["rank"])
             return changed(line, rank=int(told["rank"]))
-        local = told.get("local_rank") or told.get("spawned")
-        if self.named(line)[0] < 0 and local:
+        local = told.get("local_rank") or told.get("spawned") or _in_command(line.text)
+        if local and self.named(line)[0] < 0:
             return changed(line, local_rank=int(local))
         return line
 
@@ -349,7 +353,7 @@ class Teller:
             rows = {row for row, _ in rule.waits}
             fields = {key: value for key, value in fields.items() if key not in rows}
             fields |= {WAITED_FOR: waited} if waited else {}
-        site = shown_frame(tuple(frames))
+        site = shown_frame(tuple(frames)) if frames else None
         if site:
             fields |= {"file": site.file, "line": str(site.line), "function": site.function}
         if local:
@@ -357,6 +361,21 @@ class Teller:
         if self.source.attempt:
             fields["attempt"] = self.source.attempt
         return fields
+
+
+_LOCAL_RANK = re.compile(r"'--local[-_]rank(?:=|', ')(\d{1,4})'")
+
+
+def _in_command(text: str) -> str:
+    """The rank on its node of whom a launcher tells, with the one command that it had started."""
+    found = _LOCAL_RANK.findall(text) if "'--local" in text else []
+    return found[0] if len(found) == 1 else ""
+
+
+@lru_cache(maxsize=1_024)
+def _harmless(text: str) -> str:
+    """A text without secrets: of a job in which all ranks shout, it is the same for most."""
+    return without_secrets(text)
 
 
 def _waited_for(rule: LogRule, match: re.Match[str]) -> str:

@@ -15,7 +15,6 @@ from unhang import ras
 from unhang.case import Case
 from unhang.casebuilder import case_of_logs
 from unhang.errors import InputError
-from unhang.logs.lines.signs import ended_well
 from unhang.logs.scan import is_text, scan_texts
 from unhang.model import Note
 from unhang.pasted.folders import MOST_BYTES
@@ -89,10 +88,7 @@ def paste_of(texts: Mapping[str, bytes], notes: Sequence[Note] = ()) -> Paste:
     places = {kind: _place(kind, parts) for kind in alone}
     whole = _together(alone)
     told = (*whole.notes, *notes, *_told(alone, places))
-    # A log that is read where its job runs goes on; an excerpt does not, whatever became of it.
-    ended = any(ended_well(text.encode()) for text in read.values())
-    whole = replace(whole, notes=told, logs_left_open=whole.logs_left_open or not ended)
-    return Paste(whole, alone, places)
+    return Paste(replace(whole, notes=told), alone, places)
 
 
 def _parts(text: str) -> list[TextPart]:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from unhang.model import UNKNOWN_RANK, Frame, Note, ProcessSample, ThreadStack
 from unhang.regular import open_regular, reason
-from unhang.stacks.alike import Alike
+from unhang.stacks.alike import MAX_TEXT, Alike
 from unhang.stacks.formats import OURS, format_of
 from unhang.stacks.naming import host_in_name, numbered_ranks, rank_in_name
 from unhang.stacks.pieces import Piece, split
@@ -29,7 +29,6 @@ MAX_FILES = 300_000
 MAX_DEPTH = 6
 MAX_FRAMES = 1_000
 MAX_THREADS = 10_000
-MAX_TEXT = 2_000
 _HEAD_BYTES = 64 << 10
 
 

@@ -141,6 +141,8 @@ FORMS: Final = (
         re.IGNORECASE,
     ),
     (r"(?P<kept>--from-literal[= ][\"']?[\w.-]{1,80}=)(?P<value>[^\s\"']+)", 0),  # kubectl
+    # the word of a key alone, behind options
+    (r"(?P<kept>\bwandb login(?:\s-\S{1,200}){1,8}\s)(?P<value>[0-9A-Za-z_]{40,})", 0),
     # name/password of Oracle's programs
     (
         (

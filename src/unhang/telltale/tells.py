@@ -90,12 +90,16 @@ ASSIGNED: Final = (
     # <token>value</token>, name="password" value="value"
     rf"(?P<kept>token{_TAIL}>)(?P<value>[^<>\n]+)(?=</)",
     (
-        rf"(?P<kept>\b(?:name|key)[\"']?\s{{0,4}}[=:]\s{{0,4}}[\"']?[\w.-]{{0,60}}(?:{_WORDS}|token)[\w.-]{{0,20}}"
+        rf"(?P<kept>\b(?:name|key)[\"']?\s{{0,4}}[=:]\s{{0,4}}[\"']?[\w.-]{{0,60}}(?:{_WORDS}|token|_pass)[\w.-]{{0,20}}"
         r"[\"']?,?\s{1,4}[\"']?value[\"']?\s{0,4}[=:]\s{0,4})"
         r"(?P<value>(?<=[\"'])[^\"'\n]+|\"[^\"\n]+|'[^'\n]+|[^\s\"',}]+)"
     ),
-    # the same for tokens; models have harmless ones, so a mere number is none
-    rf"(?P<kept>token{_LAST}{_SIGN})(?![\d.,]+(?!\S))(?P<value>{_VALUE})",
+    # the same for tokens; models have harmless ones: a mere number, </s> or <|pad|>. What is
+    # assigned to in its turn is a name
+    (
+        rf"(?P<kept>token{_LAST}{_SIGN})(?![\d.,]+(?!\S)|<\W?\w{{1,40}}\W?>|[\w.-]{{1,60}}\s?=\s)"
+        rf"(?P<value>{_VALUE})"
+    ),
     # pw=value, "pass": "value"; PWD=/a/path is a working directory
     (
         r"(?P<kept>(?<![A-Za-z])(?:pass|pw|pwd|psw|_auth)"

@@ -89,13 +89,16 @@ def test_an_excerpt_without_an_end_is_not_healthy(
     assert json.loads(capsys.readouterr().out)["status"] == status
 
 
-def test_a_log_whose_poster_says_that_it_hangs_is_not_healthy(
+def test_both_commands_tell_the_same_of_a_log(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A log alone stays what it is; a line of prose above it is no line of the log."""
-    for text, status in ((STEPS, "healthy"), (f"It gets stuck:\n{STEPS}", "insufficient")):
-        main(["logs", saved(tmp_path, text, "a.log"), "--format", "json"])
-        assert json.loads(capsys.readouterr().out)["status"] == status
+    """Steps that stop prove nothing, in a file as in a paste; nor does an end under a complaint."""
+    done = f"{STEPS}training finished after 4 steps\n"
+    stuck = f"It gets stuck:\n{done}"
+    for text, status in ((STEPS, "insufficient"), (done, "healthy"), (stuck, "insufficient")):
+        for command in ("logs", "paste"):
+            main([command, saved(tmp_path, text, "a.log"), "--format", "json"])
+            assert json.loads(capsys.readouterr().out)["status"] == status
 
 
 def test_no_live_stacks_are_asked_for_where_the_job_has_ended(

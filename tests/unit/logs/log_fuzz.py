@@ -56,6 +56,10 @@ def mutated(chance: random.Random, seeds: Sequence[bytes]) -> bytes:
     return bytes(data)
 
 
+DONE = "training finished\n"
+"""A good end: without one, a log of steps shows no health."""
+
+
 def judged(path: Path, data: bytes) -> Report:
     """The verdict of these bytes."""
     path.write_bytes(data)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from log_fuzz import judged
+from log_fuzz import DONE, judged
 
+from unhang.analysis.words.quiet import A_START, LEFT_OPEN
 from unhang.logs.files import find_logs
 from unhang.logs.lines.ending import speaks_of_trouble
 from unhang.logs.scan import scan_logs
@@ -111,7 +112,7 @@ def test_a_launcher_that_ends_its_processes_is_no_sound_end(
 ) -> None:
     """They do so after a failure or a signal alone; a lost store proves nothing."""
     lost = "[rank7]:[W729 10:15:18.604 TCPStore.cpp:106] sendBytes failed on SocketImpl(fd=76)"
-    text = f"{START}{lost}\n[2025-07-29 10:15:18,868] {line}\n"
+    text = f"{START}{lost}\n[2025-07-29 10:15:18,868] {line}\n{DONE}"
     report = judged(tmp_path / "a.log", text.encode())
     assert report.status == status
 
@@ -182,7 +183,7 @@ def test_messages_of_public_threads(message: str, tmp_path: Path) -> None:
 )
 def test_what_only_looks_like_them_is_no_alarm(line: str, tmp_path: Path) -> None:
     """A near miss."""
-    assert judged(tmp_path / "a.log", f"{START}{line}\n".encode()).status == "healthy"
+    assert judged(tmp_path / "a.log", f"{START}{line}\n{DONE}".encode()).status == "healthy"
 
 
 def test_too_many_are_told_from_too_few_line_by_line(tmp_path: Path) -> None:
@@ -227,29 +228,31 @@ def test_what_ray_train_passes_on_is_of_the_rank_that_it_names(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("lines", "status"),
+    ("lines", "told"),
     [
-        ("rank0: NCCL INFO Init COMPLETE\n", "insufficient"),
-        ("INFO: starting epoch 0\nINFO: saving checkpoints every 100 steps\n", "insufficient"),
-        ("INFO: step 1\nINFO: step 2\nINFO: step 3\n", "healthy"),
+        ("rank0: NCCL INFO Init COMPLETE\n", A_START),
+        ("INFO: starting epoch 0\nINFO: saving checkpoints every 100 steps\n", A_START),
+        ("INFO: step 1\nINFO: step 2\nINFO: step 3\n", LEFT_OPEN),
         (
             "INFO: start\nLoading safetensors shards: 100% Completed | 1/1 [00:00<?,  2.76it/s]\n",
-            "insufficient",
+            A_START,
         ),
         (
             "INFO: start\nMap (num_proc=8): 40%|#  | 40/100 [00:10<00:15,  4.00it/s]\n",
-            "insufficient",
+            A_START,
         ),
-        ("Train Epoch: 1 [52480/60000 (87%)]\tLoss: 0.449658\n", "healthy"),
-        ("steps:   2%|#   | 919/50025 [1:46:14<94:36:57,  6.94s/it]\n", "healthy"),
-        ("INFO: `Trainer.fit` stopped: `max_epochs=3` reached.\n", "healthy"),
-        ("# Avg bus bandwidth    : 187.2\n", "healthy"),
-        ('INFO:  10.0.0.1:5 - "POST /v1/chat HTTP/1.1" 200 OK\n', "healthy"),
+        ("Train Epoch: 1 [52480/60000 (87%)]\tLoss: 0.449658\n", LEFT_OPEN),
+        ("steps:   2%|#   | 919/50025 [1:46:14<94:36:57,  6.94s/it]\n", LEFT_OPEN),
+        ("INFO: `Trainer.fit` stopped: `max_epochs=3` reached.\n", ""),
+        ("# Avg bus bandwidth    : 187.2\n", ""),
+        ('INFO:  10.0.0.1:5 - "POST /v1/chat HTTP/1.1" 200 OK\n', LEFT_OPEN),
     ],
 )
-def test_a_start_alone_is_no_health(tmp_path: Path, lines: str, status: str) -> None:
-    """Who hangs at the start prints nothing but the start."""
-    assert judged(tmp_path / "a.log", lines.encode()).status == status
+def test_a_start_or_steps_alone_are_no_health(tmp_path: Path, lines: str, told: str) -> None:
+    """A job that hangs at its start prints nothing but the start, a later one nothing but steps."""
+    report = judged(tmp_path / "a.log", lines.encode())
+    assert report.status == ("insufficient" if told else "healthy")
+    assert not told or report.summary == told
 
 
 THREAD = """\
@@ -276,3 +279,17 @@ def test_an_exception_of_a_thread_ends_no_rank(cut: int, tmp_path: Path) -> None
     (event,) = scan_logs(find_logs(tmp_path)).events
     assert event.fields["thread"] == ("?" if cut else "Thread-7 (prefetch)")
     assert event.fields["function"] == "prefetch"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[ERROR] ['/x/python3', 'a.py', '--local_rank=7'] exits with return code = -9",
+        "Error: Command '['python', 'a.py', '--local_rank=7']' died with <Signals.SIGKILL",
+    ],
+)
+def test_the_command_of_an_ended_process_tells_its_rank(line: str, tmp_path: Path) -> None:
+    """Launchers print the command that they had started; two of them tell nothing."""
+    assert judged(tmp_path / "a.log", f"{START}{line}\n".encode()).culprits == (7,)
+    both = line.replace("'a.py'", "'--local_rank=6'")
+    assert judged(tmp_path / "b.log", f"{START}{both}\n".encode()).culprits == ()

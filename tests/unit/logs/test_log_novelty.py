@@ -73,7 +73,7 @@ def test_the_command_tells_it_beside_the_verdict(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """--baseline adds an observation; standard input and an empty baseline are refused."""
-    (tmp_path / "good.log").write_text(STEPS)
+    (tmp_path / "good.log").write_text(f"{STEPS}training finished\n")
     (tmp_path / "bad.log").write_text(STEPS + "[rank2]: ERROR: the sheep is lost\n")
     bad, good = str(tmp_path / "bad.log"), str(tmp_path / "good.log")
     assert main(["logs", bad, "--baseline", good]) == 3

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-from log_fuzz import fuzz, judged, mutated
+from log_fuzz import DONE, fuzz, judged, mutated
 
 from unhang.logs import keeping, telling
 from unhang.logs.files import find_logs
@@ -98,7 +98,7 @@ def test_a_mark_of_an_error_is_never_healthy(tmp_path: Path, line: str) -> None:
     report = judged(tmp_path / "a.log", f"{steps}{line}\n".encode())
     assert (report.status, report.findings[0].code) == ("insufficient", "UH901")
     assert report.findings[0].evidence[0].startswith(f"{tmp_path}/a.log:")
-    went_on = judged(tmp_path / "b.log", f"{line}\n{steps}".encode())
+    went_on = judged(tmp_path / "b.log", f"{line}\n{steps}{DONE}".encode())
     assert went_on.status == "healthy"
     assert "further steps" in went_on.notes[-1].text
     again = judged(tmp_path / "c.log", f"{line}\n{steps}{line}\n".encode())
@@ -143,7 +143,7 @@ NOISE = (DATA / "public" / "noise.txt").read_text()
 def test_what_sound_jobs_write_is_no_alarm(tmp_path: Path) -> None:
     """Retries and noise at the start, and a socket that closes at the end, of a job with steps."""
     closed = next(line for line in NOISE.splitlines() if "SocketImpl" in line)
-    report = judged(tmp_path / "a.log", f"{NOISE}{steps(range(4), 1)}{closed}\n".encode())
+    report = judged(tmp_path / "a.log", f"{NOISE}{steps(range(4), 1)}{closed}\n{DONE}".encode())
     assert (report.status, report.culprits) == ("healthy", ())
 
 
@@ -232,12 +232,12 @@ RAISED = (
 @pytest.mark.parametrize(
     ("log", "status", "who"),
     [
-        (RAISED + steps(range(4), 8), "healthy", NOBODY),
+        (RAISED + steps(range(4), 8) + DONE, "healthy", NOBODY),
         (steps(range(4), 1) + RAISED, "problem", (1,)),
         (steps(range(4), 1) + RAISED + steps((0, 2, 3), 8), "problem", (1,)),
         (RAISED + steps(range(4), 8) + RAISED, "problem", (1,)),
         (RAISED.replace("[rank1]: ", "") + steps((0,), 8), "problem", NOBODY),
-        (RAISED.replace("[rank1]: ", "") + steps((0,), 8, 20), "healthy", NOBODY),
+        (RAISED.replace("[rank1]: ", "") + steps((0,), 8, 20) + DONE, "healthy", NOBODY),
         (
             RAISED + steps(range(4), 8) + "[rank2]: RuntimeError: CUDA out of memory\n",
             "problem",

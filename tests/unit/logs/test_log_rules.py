@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from anchor_reach import unannounced
-from log_fuzz import judged
+from log_fuzz import DONE, judged
 
 from lab.rules.rows import FILES, PLACE, ROWS, as_json, rows_of
 from unhang.logs.addresses import VIRTUAL
@@ -219,5 +219,5 @@ def test_what_a_fault_of_a_switch_says(tmp_path: Path) -> None:
     report = judged(tmp_path / "a.log", fatal.encode())
     assert report.status == "problem"
     assert any("whole fabric" in sentence for sentence in report.findings[0].evidence)
-    mild = f"loss 2.1\n[84000.1] {SXID}12021, Non-fatal, Link 05 egress input ECC limit\n"
+    mild = f"loss 2.1\n[84000.1] {SXID}12021, Non-fatal, Link 05 egress input ECC limit\n{DONE}"
     assert judged(tmp_path / "b.log", mild.encode()).status == "healthy"

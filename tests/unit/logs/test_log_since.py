@@ -123,7 +123,7 @@ def test_it_makes_no_failure_healthy(tmp_path: Path, capsys: pytest.CaptureFixtu
 def test_a_sound_log_is_not_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """What is new in a log that tells of no trouble is nobody's business."""
     case(tmp_path / "a", STEPS, hour=1, ending=0)
-    now = case(tmp_path / "b", STEPS + "[rank2]: a new word\n" + STEPS, hour=2)
+    now = case(tmp_path / "b", f"{STEPS}[rank2]: a new word\n{STEPS}training finished\n", hour=2)
     assert main(["logs", str(now), "-v"]) == 0
     assert NOTE not in capsys.readouterr().out
 

@@ -10,6 +10,7 @@ import pytest
 from log_fuzz import judged
 
 from lab.rules.rows import PLACE, tomllib
+from unhang.analysis.words.quiet import LEFT_OPEN
 from unhang.kinds import Remedy
 from unhang.logs.failure import settled
 from unhang.logs.files import LogSource
@@ -164,27 +165,28 @@ MOVES = stat("17:39:39", 31.5, 2)
 
 
 @pytest.mark.parametrize(
-    ("data", "status"),
+    ("data", "stands"),
     [
-        (STANDS, "insufficient"),
-        (MOVES + STANDS, "insufficient"),
+        (STANDS, True),
+        (MOVES + STANDS, True),
         (
             MOVES + STANDS + '(APIServer pid=1) INFO: 1.2.3.4:5 - "GET /health HTTP/1.1" 200 OK\n',
-            "insufficient",
+            True,
         ),
-        (MOVES + stat("17:40:00", 0.0, 0, waiting=3) * 2, "insufficient"),
-        (stat("17:39:39", 9.0, 1, 1) + STANDS + stat("17:40:00", 9.0, 1, 1), "insufficient"),
-        (STANDS + MOVES, "healthy"),
-        (MOVES + stat("17:39:49", 0.0, 1), "healthy"),
-        (MOVES + stat("17:39:49", 0.0, 0) * 3, "healthy"),
-        (MOVES + "".join(map(BLOCK.format, (1, 2, 3))), "insufficient"),
-        (BLOCK.format(1) + MOVES, "healthy"),
+        (MOVES + stat("17:40:00", 0.0, 0, waiting=3) * 2, True),
+        (stat("17:39:39", 9.0, 1, 1) + STANDS + stat("17:40:00", 9.0, 1, 1), True),
+        (STANDS + MOVES, False),
+        (MOVES + stat("17:39:49", 0.0, 1), False),
+        (MOVES + stat("17:39:49", 0.0, 0) * 3, False),
+        (MOVES + "".join(map(BLOCK.format, (1, 2, 3))), True),
+        (BLOCK.format(1) + MOVES, False),
     ],
 )
-def test_an_engine_that_makes_no_token(tmp_path: Path, data: str, status: str) -> None:
-    """Zeros up to the end while requests are there are no health; one zero, or none running, is."""
+def test_an_engine_that_makes_no_token(tmp_path: Path, data: str, *, stands: bool) -> None:
+    """Zeros up to the end while requests are there show that it stands; one zero does not."""
     report = judged(tmp_path / "a.log", data.encode())
-    assert (report.status, report.culprits) == (status, NOBODY)
+    assert (report.status, report.culprits) == ("insufficient", NOBODY)
+    assert (report.summary == LEFT_OPEN) != stands
 
 
 def test_since_when_it_stands_is_told(tmp_path: Path) -> None:

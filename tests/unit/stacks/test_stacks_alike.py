@@ -93,6 +93,32 @@ def test_a_text_like_one_before_is_not_parsed_again(monkeypatch: pytest.MonkeyPa
     assert known.samples(TEXT.replace("88", "91").format(pid=1, first=2, second=3), 7) is None
 
 
+def test_commands_that_differ_in_numbers_are_alike(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each keeps its own; a title of a worker tells its rank, and is read as it is."""
+    below = '\n\nThread {0} (active): "MainThread"\n    step (train.py:8)\n'
+    commands = [f"python train.py --local_rank={n}" for n in range(3)]
+    commands += [f"VLLM::Worker_TP{n}" for n in (0, 2)]
+    for number, command in enumerate(commands):
+        text = f"Process {100 + number}: {command}{below.format(100 + number)}"
+        (tmp_path / f"{'abcde'[number]}.txt").write_text(text)
+    parsed: list[str] = []
+    parse = reading._parse
+
+    def counted(data: bytes, source: str, rank: int, *, quiet: bool) -> reading.Reading:
+        parsed.append(source)
+        return parse(data, source, rank, quiet=quiet)
+
+    monkeypatch.setattr(reading, "_parse", counted)
+    samples = read_stacks(tmp_path).samples
+    assert len(parsed) == 3
+    told = {s.pid: (s.command, s.rank) for s in samples}
+    for number in range(3):
+        assert told[100 + number] == (f"python train.py --local_rank={number}", -1)
+    assert [told[pid][1] for pid in (103, 104)] == [0, 2]
+
+
 def test_what_more_is_said_of_is_read_by_itself(tmp_path: Path) -> None:
     """A file that is cut keeps its note, and its name in it."""
     long = TEXT.format(pid=1, first=2, second=3).replace("python", "p" * 3_000)

@@ -100,7 +100,12 @@ def _verdict_of_unexplained(about: Unexplained, claim: Claim) -> Words:  # noqa:
         what = "no rule explains the errors in the logs; the last of them"
     else:
         what = "the logs show that something went wrong, but not why"
-    told = before[-1] if before else about.effect or about.last
+    said = [event for event in before if not _is_of_a_traceback(event)]
+    if before and not said and about.effect is None:
+        what = "the logs have a traceback that is cut off before its exception"
+    elif before and not said:
+        what = "the logs show what followed from a failure, but not the failure itself"
+    told = said[-1] if said else about.effect or about.last
     above = told.fields.get("above", "")
     above = f"; above it: {above[:SHOWN]}" if above else ""
     by = rank_phrase([told.rank]) if told.rank >= 0 else told.host or told.source
@@ -115,6 +120,13 @@ def _verdict_of_unexplained(about: Unexplained, claim: Claim) -> Words:  # noqa:
             *(kind.actions if about.effect and (kind := kind_of(about.effect.code)) else ()),
         ),
     )
+
+
+def _is_of_a_traceback(event: LogEvent) -> bool:
+    """Whether a line is the head of a traceback or code in it: what a logger marks line by line."""
+    from unhang.logs.lines.tracebacks import HEADER
+
+    return event.text[:1].isspace() or event.text.startswith(HEADER)
 
 
 def _stood(about: Unexplained) -> Words:

@@ -17,9 +17,9 @@ from msgspec.structs import replace
 from unhang.analysis.rules.call_mismatch import OP_MISMATCH, SHAPE_MISMATCH
 from unhang.analysis.rules.case_facts import CaseFacts
 from unhang.analysis.rules.never_joined import NEVER_JOINED
-from unhang.analysis.rules.not_progressing import JOINED_NOT_PROGRESSING
+from unhang.analysis.rules.not_progressing import JOINED_NOT_PROGRESSING, PARTLY_FINISHED
 from unhang.analysis.rules.rule import Observer, Rule, Unless, When
-from unhang.analysis.rules.telling import Words, adding_for, words_for
+from unhang.analysis.rules.telling import Words, adding_for, subject, words_for
 from unhang.analysis.shared.claims import Bearing, Claim, Doubt, Observation, Seeing, Weighed
 from unhang.analysis.sources.logs import Counters
 from unhang.kinds import Kind, Trait
@@ -27,6 +27,7 @@ from unhang.report import CallSide, GroupRef
 from unhang.wording import all_ranks, rank_phrase
 
 MOST_BEHIND = 8
+DEFAULT_GROUP = "default_pg"
 _MOST = 4
 
 
@@ -46,6 +47,14 @@ class AllTimedOut(Struct, frozen=True):
     """All ranks that timed out were in one call."""
 
     group: str
+
+
+class PartlyCompleted(Struct, frozen=True):
+    """Who timed out in a call, who had completed it, and in which calls these timed out."""
+
+    inside: tuple[int, ...]
+    out: tuple[int, ...]
+    later: tuple[tuple[int, str], ...]
 
 
 class Counted(Observation, frozen=True, kw_only=True):
@@ -125,7 +134,10 @@ def _compare(name: str, ranks: Mapping[int, Counters]) -> Iterator[Claim]:
         found = _not_enqueued(name, stuck, told, ranks)
         yield found if calls else found.doubted([Doubt.NO_CALL_NAMED])
         return
-    if len(calls) < 2 or len({c.seq for c in calls.values()}) > 1:  # noqa: PLR2004 - a pair
+    if len(calls) < 2:  # noqa: PLR2004 - a pair
+        return
+    if len({c.seq for c in calls.values()}) > 1:
+        yield from _partly_finished(name, stuck, calls)
         return
     for kind, values in (
         (OP_MISMATCH, {rank: c.op for rank, c in calls.items() if c.op}),
@@ -136,6 +148,31 @@ def _compare(name: str, ranks: Mapping[int, Counters]) -> Iterator[Claim]:
             return
     if not silent_among(tuple(calls)):  # of ranks 1-3 alone nothing says where rank 0 was
         yield _all_joined(name, calls)
+
+
+def _partly_finished(name: str, stuck: int, calls: Mapping[int, Counters]) -> Iterator[Claim]:
+    """A call in which some timed out, and which others had completed.
+
+    Who completed calls after it as well cannot have made them with who stands in it: they made
+    other calls. Groups of one description count apart: numbers of one group are compared only.
+    """
+    inside = tuple(sorted(rank for rank, c in calls.items() if c.seq == stuck))
+    out = tuple(sorted(rank for rank, c in calls.items() if c.completed >= stuck))
+    if not out or not (name.isdigit() or name == DEFAULT_GROUP):
+        return
+    apart = any(calls[rank].completed > stuck for rank in out)
+    yield Claim(
+        kind=OP_MISMATCH if apart else PARTLY_FINISHED,
+        rests_on="logs",
+        about=PartlyCompleted(
+            inside, out, tuple(sorted({(calls[r].seq, calls[r].op) for r in out}))
+        ),
+        victims=tuple(sorted(calls)),
+        group=_group(name, len(calls)),
+        seq=stuck,
+        op=calls[inside[0]].op or None,
+        doubts=(Doubt.NOBODY_NAMED,),
+    )
 
 
 def silent_among(spoke: Sequence[int]) -> list[int]:
@@ -241,7 +278,11 @@ def _verdict_of_behind(about: Behind, claim: Claim) -> Words:
 
 
 def _group_name(claim: Claim) -> str:
-    return claim.group.name if claim.group else "the group"
+    return _named(claim.group.name if claim.group else "")
+
+
+def _named(group: str) -> str:
+    return f"group {group}" if group.isdigit() else group or "the group"
 
 
 @words_for(Apart)
@@ -259,13 +300,32 @@ def _verdict_of_apart(about: Apart, claim: Claim) -> Words:
 def _verdict_of_all_timed_out(about: AllTimedOut, claim: Claim) -> Words:
     n = len(claim.victims)
     were = "was" if n == 1 else "were"
-    group = f"group {about.group}" if about.group.isdigit() else about.group or "the group"
+    op = f" ({claim.op})" if claim.op else ""
     return Words(
-        f"{all_ranks(n)} that timed out {were} in the same call #{claim.seq} "
-        f"({claim.op or ''}) of {group}: these lines blame no rank.",
+        f"{all_ranks(n)} that timed out {were} in the same call #{claim.seq}"
+        f"{op} of {_named(about.group)}: these lines blame no rank.",
         ("Sequence number, operation and sizes agree on all of them.",),
         (ranks_not_heard(claim.victims),),
         ("Check the ranks that print nothing; then links and GPUs with unhang doctor.",),
+    )
+
+
+@words_for(PartlyCompleted)
+def _verdict_of_partly_completed(about: PartlyCompleted, claim: Claim) -> Words:
+    inside, out = rank_phrase(about.inside), rank_phrase(about.out)
+    op = f" ({claim.op})" if claim.op else ""
+    later = ", ".join(f"#{seq} ({op})" if op else f"#{seq}" for seq, op in about.later[:_MOST])
+    finished = "had completed it and timed out in"
+    return Words(
+        f"{subject(about.inside)} timed out in call #{claim.seq}{op} of {_group_name(claim)}; "
+        f"{out} {finished} {later}.",
+        (f"By the watchdogs' counters, {out} completed #{claim.seq}, and {inside} did not.",),
+        (
+            "A root or a sender may leave a call before the others have its data.",
+            "The ranks may count different calls: one that a rank skipped or added shifts them.",
+            ranks_not_heard(claim.victims),
+        ),
+        ("Diagnose the dumps for the first call that differs.",),
     )
 
 

@@ -134,7 +134,7 @@ _GLOG = (
 _VLLM = (
     r"(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL) (?P<month>\d\d)-(?P<day>\d\d) "
     + _TIME
-    + r" \[[\w./]+:\d+\] "
+    + r" \[?[\w./]+:\d+\] "
 )
 _SYSLOG = (
     r"(?P<name>Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) {1,2}(?P<day>\d{1,2}) "
