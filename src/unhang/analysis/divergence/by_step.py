@@ -1,8 +1,8 @@
 """Sends and receives counted by step: which rank made fewer in one than ever, or more than ever.
 
 A step ends with a collective that both ranks make, by whose number their steps are laid side by
-side. Where the n sends of a step have met n receives in each step before, and now do not, the rank
-that left the count it has always kept left a call out, or made one too many; its peer kept to it.
+side. In each step before, the n sends of a step have met n receives. Where they now do not, one
+rank has left the count that it has always kept: it left a call out, or made one too many.
 It need not be the last call of the step, nor the first that has come for the second time.
 """
 
