@@ -151,6 +151,20 @@ _ALL = (
         (1,),
         also=((),),
     ),
+    NcclFault("sends_more", "Rank 0 sends a micro-batch too many.", ("UH302",), (0,)),
+    NcclFault(
+        "expert_skips",
+        "Rank 1 leaves out one of three all_to_all, whose sizes differ anyway.",
+        ("UH102",),
+        (1,),
+    ),
+    NcclFault(
+        "halo_raises",
+        "Rank 2 ends before an exchange, and its neighbours wait in it.",
+        ("UH103", "UH302", "UH101"),
+        (2,),
+        answers=3,
+    ),
     NcclFault("leader_stalls", "Rank 3 stands still among leaders.", ("UH101",), (3,), ranks=6),
     NcclFault("mesh_stall", "Rank 3 stands still before a tp call.", ("UH101",), (3,)),
     NcclFault(

@@ -173,6 +173,12 @@ _ALL = (
         "killed", (0, 0, 2), codes=("UH103", "UH106"), culprits=(0,),
     ),
     _job(
+        "split_dtype",
+        "Rank 1 exchanges halves once in a list of parts, which ends all the same.",
+        "all_reduce world 64, all_to_all_list world 64",
+        "dtype", (1, 3, 1), codes=("UH203",), culprits=(1,),
+    ),
+    _job(
         "moving_slow",
         "Not stuck: rank 5 is late by 50 ms in each step, and was dumped on the way.",
         "all_gather copy 64, all_to_all_list world 64, all_reduce world 256",

@@ -96,5 +96,57 @@ def leader_stalls():
         sync()
 
 
+@job
+def sends_more():
+    """Stage 0 sends one micro-batch more in step 2, before it waits for what comes back."""
+    rank, size = join()
+    for step in range(4):
+        for _ in range(3 + (rank == 0 and step == 2)):
+            if rank:
+                dist.recv(tensor(256), rank - 1)
+            if rank < size - 1:
+                dist.send(tensor(256), rank + 1)
+        for _ in range(3):
+            if rank < size - 1:
+                dist.recv(tensor(256), rank + 1)
+            if rank:
+                dist.send(tensor(256), rank - 1)
+        dist.all_reduce(tensor(4))
+        sync()
+
+
+@job
+def expert_skips():
+    """Rank 1 sends no tokens to the experts once; exchanges differ in size anyway."""
+    rank, size = join()
+    for step in range(4):
+        there = [8 * (1 + (rank + other + step) % 3) for other in range(size)]
+        n = sum(there)
+        dist.all_to_all_single(tensor(size), tensor(size))
+        if not (rank == 1 and step == 2):
+            dist.all_to_all_single(tensor(n), tensor(n), there, there)
+        dist.all_to_all_single(tensor(n), tensor(n), there, there)
+        sync()
+
+
+@job
+def halo_raises():
+    """Rank 2 ends before it exchanges with both neighbours; ranks 1 and 3 wait for it."""
+    rank, size = join()
+    for step in range(5):
+        if rank == 2 and step == 3:
+            raise RuntimeError("the grid does not close")
+        ops = []
+        for peer in (rank - 1, rank + 1):
+            if 0 <= peer < size:
+                ops.append(dist.P2POp(dist.isend, tensor(64), peer))
+                ops.append(dist.P2POp(dist.irecv, tensor(64), peer))
+        for work in dist.batch_isend_irecv(ops):
+            work.wait()
+        sync()
+        dist.all_reduce(tensor(16))
+        sync()
+
+
 if __name__ == "__main__":
     main(sys.argv[1])

@@ -1,9 +1,9 @@
-"""Sends and receives counted by step: which rank made fewer in one than ever, and than its peer.
+"""Sends and receives counted by step: which rank made fewer in one than ever, or more than ever.
 
 A step ends with a collective that both ranks make, by whose number their steps are laid side by
-side. Where the n sends of a step have met n receives in each step before, and now do not, the rank
-that left the count it has always kept left a call out; its peer kept to it. It need not be the last
-call of the step, nor the first that has come for the second time.
+side. In each step before, the n sends of a step have met n receives. Where they now do not, one
+rank has left the count that it has always kept: it left a call out, or made one too many.
+It need not be the last call of the step, nor the first that has come for the second time.
 """
 
 from __future__ import annotations
@@ -52,8 +52,9 @@ class _Side(Struct, frozen=True):
 def step_break_of(programs: RankPrograms, rank: int, waiting_call: int) -> Break | None:
     """The first step in which a rank made fewer calls than ever of those that its peer waits for.
 
-    None where the peer made more than ever, where their steps never were alike, or where no
-    collective tells steps.
+    Or in which the peer made more than ever, and the rank as many: then it is the peer's. None
+    where both did otherwise, where their steps never were alike, or where no collective tells
+    steps.
 
     Args:
         programs: Of the case.
@@ -71,7 +72,7 @@ def step_break_of(programs: RankPrograms, rank: int, waiting_call: int) -> Break
         return None
     for channel in _common(programs, mine, theirs):
         sides = _side(programs, mine, channel, wanted), _side(programs, theirs, channel, wanted)
-        if (left := _break_in(programs, rank, *sides)) is not None:
+        if (left := _break_in(programs, (rank, peer), *sides)) is not None:
             return left
     return None
 
@@ -102,7 +103,9 @@ def _side(programs: RankPrograms, rows: Ints, channel: int, wanted: Ints) -> _Si
     )
 
 
-def _break_in(programs: RankPrograms, rank: int, mine: _Side, theirs: _Side) -> Break | None:
+def _break_in(
+    programs: RankPrograms, ranks: tuple[int, int], mine: _Side, theirs: _Side
+) -> Break | None:
     made, asked = mine.counts(), theirs.counts()
     closing = dict(zip(mine.seqs.tolist(), mine.keys[mine.ends].tolist(), strict=True))
     for step in sorted(made.keys() & asked.keys() & closing.keys()):
@@ -110,34 +113,41 @@ def _break_in(programs: RankPrograms, rank: int, mine: _Side, theirs: _Side) -> 
             continue
         alike = [s for s in closing if s < step and s in made and closing[s] == closing[step]]
         alike = [s for s in alike if asked.get(s) == made[s] > 0]
-        kept = bool(alike) and asked[step] <= max(made[s] for s in alike)
-        if not kept or made[step] >= min(made[s] for s in alike):
+        if not alike:
             return None
-        return _left_at(programs, rank, mine, (step, asked[step]), alike)
+        fewer = made[step] < min(made[s] for s in alike)
+        more = asked[step] > max(made[s] for s in alike)
+        if fewer == more or made[step] > asked[step]:
+            return None
+        if fewer:
+            return _left_at(programs, ranks[0], mine, (step, asked[step]), alike)
+        return _left_at(programs, ranks[1], theirs, (step, made[step]), alike)
     return None
 
 
 def _left_at(
-    programs: RankPrograms, rank: int, mine: _Side, asked: tuple[int, int], alike: Sequence[int]
+    programs: RankPrograms, rank: int, side: _Side, met: tuple[int, int], alike: Sequence[int]
 ) -> Break | None:
-    """Where a step, in which so many calls were asked for, parts from one before.
+    """Where a step, in which its peer made so many calls, parts from one before.
 
-    By calls and lines; where lines have changed too, by the calls alone.
+    By calls and lines; where lines have changed too, by the calls alone. The call in question is
+    the usual one where it made fewer, and what it made instead where it made more.
     """
-    now, made = _span(mine, asked[0]), mine.counts()
-    for keys in (mine.keys, mine.loose):
-        shared, best = max((_in_common(keys, _span(mine, each), now), each) for each in alike)
-        usual, at = _span(mine, best).start + shared, now.start + shared
-        if mine.wanted[usual] and 0 < at < len(mine.rows):
+    now, made = _span(side, met[0]), side.counts()
+    more = made[met[0]] > met[1]
+    for keys in (side.loose,) if more else (side.keys, side.loose):
+        shared, best = max((_in_common(keys, _span(side, each), now), each) for each in alike)
+        usual, at = _span(side, best).start + shared, now.start + shared
+        if 0 < at < len(side.rows) and side.wanted[at if more else usual]:
             return Break(
                 rank=rank,
-                usual=int(mine.rows[usual]),
-                instead=int(mine.rows[at]),
-                after=int(mine.rows[at - 1]),
+                usual=int(side.rows[usual]),
+                instead=int(side.rows[at]),
+                after=int(side.rows[at - 1]),
                 times=len(alike),
                 depth=1,
-                left_out=is_left_out(programs, mine.rows, keys, at, usual),
-                in_step=(made[asked[0]], made[best], asked[1]),
+                left_out=is_left_out(programs, side.rows, keys, at, usual),
+                in_step=(made[met[0]], made[best], met[1]),
             )
     return None
 
@@ -145,7 +155,8 @@ def _left_at(
 def _span(side: _Side, step: int) -> range:
     """Places of the calls of a step, its collective included."""
     at = int(np.searchsorted(side.seqs, step))
-    return range(int(side.ends[at - 1]) + 1 if at else 0, int(side.ends[at]) + 1)
+    stop = int(side.ends[at]) + 1 if at < len(side.ends) else len(side.rows)
+    return range(int(side.ends[at - 1]) + 1 if at else 0, stop)
 
 
 def _in_common(keys: Ints, left: range, right: range) -> int:

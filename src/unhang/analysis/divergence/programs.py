@@ -142,6 +142,11 @@ class RankPrograms(Struct):
         loose = np.asarray([pair[1] for pair in numbers], np.int64)
         return CallSequence(strict[at], loose[at])
 
+    def lines_of(self, rows: Ints) -> Ints:
+        """A number for where each call was made, by a stack's own lines."""
+        stacks = self.situation.evidence.case.calls.stack[rows].tolist()
+        return np.asarray([self._site(stack) for stack in stacks], np.int64)
+
     def _kinds_of_groups(self) -> Ints:
         """Number of the description and size of each group."""
         if self._kind_of_group is None:

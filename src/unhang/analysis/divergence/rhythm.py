@@ -56,6 +56,11 @@ class Break(Struct, frozen=True):
     is_new: bool = False
     in_step: tuple[int, int, int] | None = None
 
+    @property
+    def made_more(self) -> bool:
+        """Whether it made more calls in the step than in those before, rather than none of them."""
+        return self.in_step is not None and self.in_step[0] > self.in_step[1]
+
 
 def break_of(programs: RankPrograms, rank: int) -> Break | None:
     """The first place in its last iteration where a rank left its own order; or None."""

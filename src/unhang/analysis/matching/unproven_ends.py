@@ -7,7 +7,9 @@ counterpart its peer made behind a collective that it made before it, and that e
 stands in front of what the other waits for.
 
 Counting needs a beginning that both sides have: their first calls, or the last collective of the
-group that both have finished. Whatever was made before that, its device had done by then.
+group that both have finished. Whatever was made before that, its device had done by then. Of a peer
+without a dump nothing can be counted: who made nothing behind an exchange with it, and lacks a call
+in which others wait, is taken to wait for it.
 """
 
 from __future__ import annotations
@@ -21,6 +23,9 @@ from unhang.analysis.state.index import Evidence
 from unhang.analysis.state.progress import Stage, Standing
 from unhang.model import DumpStatus
 from unhang.spans import union, without
+
+_MOST_OPEN = 256
+"""Calls that are looked at for who lacks them."""
 
 
 def with_unproven_ends(evidence: Evidence, standing: Standing) -> Evidence:
@@ -64,6 +69,7 @@ def _unmet(evidence: Evidence, standing: Standing, rows: Ints) -> Ints:
     other = np.where(mine[other], other, -1)  # one that was seen to end has met its own
     unmet |= mine & _contrary(evidence, table, other)
     unmet = _held_behind(evidence, standing, table, mine & (other >= 0), other, unmet)
+    unmet |= mine & _last_with_silent(evidence, standing, table)
     at = np.flatnonzero(unmet)
     return np.sort(table.row[at[~met_by_anyone(evidence, table, at)]])
 
@@ -112,6 +118,25 @@ def _held_behind(
             return unmet
         unmet = unmet | held
         unmet[other[held]] = True
+
+
+def _last_with_silent(evidence: Evidence, standing: Standing, table: Segments) -> Bools:
+    """Per call: it is with a rank without a dump, and in the last batch of its own rank.
+
+    Only where that rank lacks a call in which others wait: a job that is idle may end so, too.
+    """
+    silent = (table.peer >= 0) & ~_seen(evidence)[table.peer]
+    if not silent.any():
+        return silent
+    batch, stops = _batches(evidence), np.asarray([d.stop for d in evidence.case.dumps])
+    silent &= batch[table.row] == batch[stops[evidence.case.calls.dump[table.row]] - 1]
+    lacking = np.zeros(max(len(evidence.ranks), 1), np.bool_)
+    opened = evidence.open_rows[evidence.collective[evidence.open_rows]]
+    for call in {_call_of(evidence, row) for row in opened[:_MOST_OPEN].tolist()}:
+        members = evidence.members(call[0])
+        lacking[members[standing.stages(members, *call)[0] == Stage.NOT_CALLED]] = True
+    found: Bools = silent & lacking[table.owner]
+    return found
 
 
 def _batches(evidence: Evidence) -> Ints:

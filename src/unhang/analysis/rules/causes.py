@@ -87,14 +87,46 @@ def claims_of(situation: Situation, lives: Lives) -> list[Claim]:
     ]
     if found:  # what is known to be wrong may block a rank that lost its newest calls, too
         joined = [root for root in joined if not _may_be_queued(situation, root)]
-    return [*found, *_of_joined(situation, joined, lives)]
+    return [*found, *_of_joined(situation, programs, joined, lives)]
 
 
-def _of_joined(situation: Situation, roots: Sequence[Root], lives: Lives) -> Iterator[Claim]:
-    """Calls that do not move, or the different roots that ranks named in one."""
-    for claim in explain_joined(situation, roots, lives):
+def _of_joined(
+    situation: Situation, programs: RankPrograms, roots: Sequence[Root], lives: Lives
+) -> Iterator[Claim]:
+    """Calls that do not move, the different roots that ranks named, or the call left out before."""
+    still: list[Root] = []
+    for root in roots:
+        call = root.waiting_calls[0]
+        parted = _parting(situation, programs, call, _at_other_lines(situation, programs, call))
+        symptoms = explain_joined(situation, [root], lives) if parted is not None else []
+        if parted is None or not (parted.ranks and parted.shift) or len(symptoms) != 1:
+            still.append(root)
+        elif not isinstance(symptoms[0].about, NotMoving):
+            yield symptoms[0]
+        else:
+            nodes = [situation.graph.n_ranks + call]
+            claim = explain_divergence(situation, parted, call, symptoms[0], nodes)
+            yield claim.doubted([Doubt.BY_ORDER])
+    for claim in explain_joined(situation, still, lives):
         about = claim.about if isinstance(claim.about, NotMoving) else None
         yield roots_apart(claim, lives, situation.book, about) if about else claim
+
+
+def _at_other_lines(situation: Situation, programs: RankPrograms, call: int) -> list[int]:
+    """Of ranks in one call, the few that make it from another line than most.
+
+    What may differ in size from rank to rank, as an all_to_all does, shows by that alone that it
+    is another call.
+    """
+    if call >= situation.heads.n_collective:
+        return []
+    inside = situation.heads.inside(call)
+    lines = programs.lines_of(situation.heads.row[inside])
+    kinds, times = np.unique(lines, return_counts=True)
+    if 2 * times.max() <= len(inside):
+        return []
+    few: list[int] = inside[lines != kinds[times.argmax()]].tolist()
+    return few
 
 
 def _told(unlike: Iterable[PairMismatch], roots: Iterable[Root]) -> list[PairMismatch]:
@@ -324,14 +356,21 @@ def _of_order(situation: Situation, programs: RankPrograms, root: Root, symptom:
 def _of_counts(
     situation: Situation, programs: RankPrograms, edges: Sequence[int]
 ) -> tuple[Break, int] | None:
-    """The only rank that made fewer exchanges in a step than ever, and the edge where it shows."""
+    """The only rank that made fewer exchanges in a step than ever, or more.
+
+    With an edge of the waiting in which another waits for it.
+    """
     blame = situation.graph.blame
     counted = [
         (step_break_of(programs, int(blame.rank[at]), int(blame.waiting_call[at])), at)
         for at in edges
     ]
     found = [(left, at) for left, at in counted if left is not None]
-    return found[0] if len({left.rank for left, _ in found}) == 1 else None
+    if len({left.rank for left, _ in found}) != 1:
+        return None
+    left = found[0][0]
+    kept = (at for at in (found[0][1], *edges) if int(blame.rank[at]) == left.rank)
+    return next(((left, at) for at in kept), None)
 
 
 def _passed_over(
@@ -354,7 +393,7 @@ def _breaks(programs: RankPrograms, root: Root, ranks: Sequence[int]) -> Iterato
 def _parting(
     situation: Situation, programs: RankPrograms, call: int, suspects: Sequence[int]
 ) -> Divergence | None:
-    if call >= situation.heads.n_collective:
+    if not suspects or call >= situation.heads.n_collective:
         return None
     channel = int(situation.heads.channel[call])
     return divergence_of(programs, channel, suspects[:_MAX_COMPARED])

@@ -126,11 +126,12 @@ def _as_one(part: Ints, first: Ints, size: Ints) -> Ints:
 
 
 def _is_compared(op: str, demand: Demand) -> bool:
-    """Whether all that is demanded is known, and the same of all members."""
+    """Whether all that is demanded of all members alike is known."""
     rule = rule_of(op)
-    if not rule.known or rule.compared == "totals":
-        return False
-    return rule.compared == "nothing" or (demand.elements is not None and bool(demand.dtypes))
+    if not rule.known or rule.compared == "nothing":
+        return rule.known
+    sized = demand.elements is not None or rule.compared == "totals"
+    return sized and bool(demand.dtypes)
 
 
 def _ended(situation: Situation) -> Bools:

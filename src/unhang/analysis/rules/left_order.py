@@ -62,8 +62,9 @@ def explain_left_order(
         symptom: The circle.
         queued: It has made a call that meets the waiting one, later.
     """
+    queued &= not left.made_more
     culprits, later = situation.named([left.rank]), queued and not left.left_out
-    collective = bool(situation.evidence.collective[left.usual])
+    collective = not left.made_more and bool(situation.evidence.collective[left.usual])
     rows = np.asarray([left.instead], np.int64)
     waiting = situation.heads.row[situation.heads.inside(at)]
     return Claim(
@@ -101,11 +102,8 @@ def explain_left_order(
 
 @words_for(LeftOrder)
 def _verdict_of_left_order(about: LeftOrder, claim: Claim) -> Words:
-    who, usual = subject(claim.culprits), shown_call(about.usual)
-    what = f"made {usual} later than ever" if about.later else f"did not make {usual}"
     return Words(
-        f"{who} {what}, and went on with {shown_call(about.instead)}; "
-        f"{waits(claim.victims)} for it.",
+        f"{subject(claim.culprits)} {_departure(about)}; {waits(claim.victims)} for it.",
         (
             _usual_place(about),
             *((_OF_THE_NEXT_ITERATION,) if about.next_queued else ()),
@@ -117,6 +115,14 @@ def _verdict_of_left_order(about: LeftOrder, claim: Claim) -> Words:
             "The program may change its order here on purpose, and the others did not follow.",
         ),
     )
+
+
+def _departure(about: LeftOrder) -> str:
+    usual, instead = shown_call(about.usual), shown_call(about.instead)
+    if about.in_step is not None and (more := about.in_step[0] - about.in_step[1]) > 0:
+        return f"made {count_of(more, 'call')} too many, {instead}, where {usual} came before"
+    what = f"made {usual} later than ever" if about.later else f"did not make {usual}"
+    return f"{what}, and went on with {instead}"
 
 
 def _usual_place(about: LeftOrder) -> str:
