@@ -317,6 +317,8 @@ class Teller:
 
     def _told(self, rule: LogRule, match: re.Match[str], line: Line) -> Line:
         """The line with the rank that its own words tell of who writes it."""
+        if not match.re.groupindex:
+            return line
         told = match.groupdict()
         if told.get("nranks") and line.pid >= 0:
             place = (line.host, line.pid), told.get("device") or ""
@@ -325,8 +327,8 @@ class Teller:
             if line.pid >= 0:
                 self.pid_ranks[line.host, line.pid] = int(told["rank"])
             return changed(line, rank=int(told["rank"]))
-        local = told.get("local_rank") or told.get("spawned") or _in_command(line.text)
-        if local and self.named(line)[0] < 0:
+        local = told.get("local_rank") or told.get("spawned")
+        if self.named(line)[0] < 0 and local:
             return changed(line, local_rank=int(local))
         return line
 
@@ -361,15 +363,6 @@ class Teller:
         if self.source.attempt:
             fields["attempt"] = self.source.attempt
         return fields
-
-
-_LOCAL_RANK = re.compile(r"'--local[-_]rank(?:=|', ')(\d{1,4})'")
-
-
-def _in_command(text: str) -> str:
-    """The rank on its node of whom a launcher tells, with the one command that it had started."""
-    found = _LOCAL_RANK.findall(text) if "'--local" in text else []
-    return found[0] if len(found) == 1 else ""
 
 
 @lru_cache(maxsize=1_024)

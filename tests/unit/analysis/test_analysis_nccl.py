@@ -62,7 +62,7 @@ _LOST_WITH_FINISHED_CALLS = (
     "gather_roots", "scatter_wrong_op",  # members that have come out
     "dtype_ended", "op_ended", "size_ended",  # calls that ended although they did not fit
     "skipped_recv", "skipped_send", "pipeline_skip", "extra_in_order",  # the program's order
-    "extra_exchange",  # how often each line was called
+    "extra_exchange", "sends_more",  # how often each line was called
     "healthy_all", "uneven_stall",  # what kind of call a counter counts
 )  # fmt: skip
 _SHOWN_LATER = ("call_never_ends", "device_stops", "kernel_hangs")

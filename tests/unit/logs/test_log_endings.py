@@ -288,8 +288,6 @@ def test_an_exception_of_a_thread_ends_no_rank(cut: int, tmp_path: Path) -> None
         "Error: Command '['python', 'a.py', '--local_rank=7']' died with <Signals.SIGKILL",
     ],
 )
-def test_the_command_of_an_ended_process_tells_its_rank(line: str, tmp_path: Path) -> None:
-    """Launchers print the command that they had started; two of them tell nothing."""
-    assert judged(tmp_path / "a.log", f"{START}{line}\n".encode()).culprits == (7,)
-    both = line.replace("'a.py'", "'--local_rank=6'")
-    assert judged(tmp_path / "b.log", f"{START}{both}\n".encode()).culprits == ()
+def test_the_command_that_a_launcher_prints_names_no_rank(line: str, tmp_path: Path) -> None:
+    """DeepSpeed and torch's old launcher print the last one that they started, whoever ended."""
+    assert judged(tmp_path / "a.log", f"{START}{line}\n".encode()).culprits == ()

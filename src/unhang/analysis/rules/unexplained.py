@@ -88,6 +88,8 @@ def _most_unusual(errors: Sequence[LogEvent]) -> list[LogEvent]:
 
 @words_for(Unexplained)
 def _verdict_of_unexplained(about: Unexplained, claim: Claim) -> Words:  # noqa: ARG001
+    from unhang.logs.lines.tracebacks import is_of_a_traceback
+
     errors = about.errors
     if about.standing is not None or about.waiters:
         return _stood(about)
@@ -100,7 +102,7 @@ def _verdict_of_unexplained(about: Unexplained, claim: Claim) -> Words:  # noqa:
         what = "no rule explains the errors in the logs; the last of them"
     else:
         what = "the logs show that something went wrong, but not why"
-    said = [event for event in before if not _is_of_a_traceback(event)]
+    said = [event for event in before if not is_of_a_traceback(event.text)]
     if before and not said and about.effect is None:
         what = "the logs have a traceback that is cut off before its exception"
     elif before and not said:
@@ -120,13 +122,6 @@ def _verdict_of_unexplained(about: Unexplained, claim: Claim) -> Words:  # noqa:
             *(kind.actions if about.effect and (kind := kind_of(about.effect.code)) else ()),
         ),
     )
-
-
-def _is_of_a_traceback(event: LogEvent) -> bool:
-    """Whether a line is the head of a traceback or code in it: what a logger marks line by line."""
-    from unhang.logs.lines.tracebacks import HEADER
-
-    return event.text[:1].isspace() or event.text.startswith(HEADER)
 
 
 def _stood(about: Unexplained) -> Words:

@@ -26,6 +26,11 @@ _CHAIN = (
 )
 
 
+def is_of_a_traceback(text: str) -> bool:
+    """Whether a line is the head of a traceback or code in it: what a logger marks line by line."""
+    return text[:1].isspace() or text.startswith(HEADER)
+
+
 @dataclass(frozen=True, slots=True)
 class Traceback:
     """A complete traceback. Frames are innermost first; an ignored one stopped nothing.

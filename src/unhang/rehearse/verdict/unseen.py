@@ -105,7 +105,7 @@ def _shares(what: str, calls: Sequence[MadeCall]) -> str:
 
 
 def _with_communicators(finding: Finding, referee: Referee) -> Finding:
-    """A send and a receive, one of which is in a batch: each waits in a communicator of its own."""
+    """A send and a receive, only one of them in a batch: each waits in its own communicator."""
     ranks = {rank for call in finding.calls for rank in call.ranks}
     pair = next(_between_communicators(referee, ranks), None)
     if pair is None:
