@@ -59,6 +59,7 @@ class Docket:
         self.context = _context(guard, orders, company, keep_up)
         log = Path(orders.folder) / "notifications"
         self.notifier = Notifier(orders.notify, orders.job, log, say)
+        self._first: NodeIncident | None = None
         self._guard, self._quiet = guard, orders.quiet
         self._begun, self._opened_s = 0, 0.0
         self._refining: threading.Thread | None = None
@@ -110,8 +111,17 @@ class Docket:
         if refine:
             self._refining = incident.refine(lambda verdict: self._refined(incident, verdict))
 
-    def _show(self, incident: NodeIncident, verdict: Verdict) -> None:
+    def _stand(self, incident: NodeIncident, verdict: Verdict) -> None:
+        """Keep what stands at the end: the last verdict, and that of the first incident."""
         self._guard.verdict = verdict
+        while incident.follows is not None:
+            incident = incident.follows
+        self._first = self._first or incident
+        if incident is self._first:
+            self._guard.first = verdict
+
+    def _show(self, incident: NodeIncident, verdict: Verdict) -> None:
+        self._stand(incident, verdict)
         write_all(f"\n{verdict.text}\n")
         of = " of this node" if self.context.company().follows else ""
         say(f"the evidence{of} is in {short_path(incident.case)}")
@@ -121,7 +131,8 @@ class Docket:
     def _refined(self, incident: NodeIncident, verdict: Verdict) -> None:
         if incident is not self.last:
             return  # A later incident has a verdict of its own, which stands last.
-        before, self._guard.verdict = self._guard.verdict, verdict
+        before = self._guard.verdict
+        self._stand(incident, verdict)
         told = (verdict.summary, verdict.decision)
         if before is not None and (before.summary, before.decision) != told:
             say("with the stacks of all calls, the verdict is:")
@@ -151,7 +162,7 @@ class Docket:
                 refining.join()
             verdict = incident.judge()
             if self.last is incident:
-                self._guard.verdict = verdict
+                self._stand(incident, verdict)
 
         thread = threading.Thread(target=work, name="unhang-amend", daemon=True)
         try:

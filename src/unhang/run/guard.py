@@ -50,6 +50,7 @@ class Guard:
 
     Attributes:
         verdict: Of the last incident, or None.
+        first: Of the first incident, which may be the same.
         code: Exit code of the command, once it has ended.
         interrupted_s: When the command was last ordered to end; 0.0 for never.
         hurried: The user is impatient: finish with what there is.
@@ -67,6 +68,7 @@ class Guard:
             OSError: There is no room for a pipe.
         """
         self.verdict: Verdict | None = None
+        self.first: Verdict | None = None
         self.code: int | None = None
         self.interrupted_s = 0.0
         self.continued = False

@@ -149,8 +149,9 @@ def _supervised(command: Sequence[str], wishes: Wishes, names: tuple[str, str], 
         failed = failed or code == _KILLED
         settle_logs(plan.log_place, run, failed=failed)
     if guard.verdict is not None:
-        from unhang.run.incident.closing import closing_line
+        from unhang.run.incident.closing import closing_line, first_line
 
+        say(first_line(guard.first, guard.verdict))
         say(closing_line(guard.verdict, code))
     elif code > _SIGNALLED and not guard.interrupted_s:
         from unhang.run.incident.closing import ending_line

@@ -17,7 +17,7 @@ from report_samples import never_joined
 from unhang.casedir.manifest import create_case, save_file
 from unhang.report import Decision, Finding, Report, Site
 from unhang.run.incident.acting import why_spared
-from unhang.run.incident.closing import closing_line, ending_line
+from unhang.run.incident.closing import closing_line, ending_line, first_line
 from unhang.run.incident.handling import NodeIncident, What
 from unhang.run.incident.judge import _from_here
 from unhang.run.incident.judging import _answer, judge
@@ -103,6 +103,26 @@ def test_a_run_ends_with_its_verdict(site: dict[str, Any], place: str) -> None:
     line = f"PROBLEM  Rank 2 never came.\\x1b[2J ({place}case: case)"
     assert closing_line(verdict, 143) == line
     assert closing_line(verdict, 0) == f"the command succeeded, after: {line}"
+
+
+@pytest.mark.parametrize(
+    ("changed", "is_said"),
+    [
+        ({}, True),
+        ({"case": Path("second")}, False),
+        ({"summary": "The restart met an old store."}, False),
+        ({"confidence": "low"}, False),
+        ({"action": "wait"}, False),
+        ({"status": "insufficient"}, False),
+    ],
+)
+def test_a_run_ends_with_its_first_incident_too(changed: dict[str, Any], *, is_said: bool) -> None:
+    """After a restart the last verdict is often what the restart met, and not the reason for it."""
+    last = Verdict("", "problem", "The restart met an old store.", case=Path("second"))
+    first = Verdict("", "problem", "Rank 1 raised KeyError.", confidence="high", case=Path("one"))
+    said = first_line(replace(first, **changed), last)
+    assert said == ("first: PROBLEM  Rank 1 raised KeyError. (case: one)" if is_said else "")
+    assert first_line(None, last) == ""
 
 
 def test_without_a_verdict_the_case_is_named_at_the_end(tmp_path: Path) -> None:

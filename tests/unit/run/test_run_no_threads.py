@@ -55,12 +55,13 @@ def test_a_job_that_moves_on_is_judged_anew_by_the_watch() -> None:
     verdict = Verdict("", "healthy")
     incident: Any = SimpleNamespace(amend=lambda **_: True, judge=lambda: verdict)
     context = SimpleNamespace(company=lambda: SimpleNamespace(follows=False))
+    stands: list[Verdict] = []
     docket: Any = SimpleNamespace(
-        context=context, last=incident, _guard=SimpleNamespace(verdict=None),
+        context=context, last=incident, _stand=lambda _, told: stands.append(told),
         _refining=None, _amending=None,
     )  # fmt: skip
     Docket._amend(docket, incident, ended_well=True)
-    assert (docket._guard.verdict, docket._amending) == (verdict, None)
+    assert (stands, docket._amending) == ([verdict], None)
 
 
 def test_a_run_without_metrics_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,7 +68,7 @@ class FakeJob(Patrol):
         self.now += self.acting_s
         self._seen_then = self.watch.seen
         self.docket.current = self.docket.last = SimpleNamespace(  # type: ignore[assignment]
-            what=what, verdict=self.verdicts.pop(0), case=None, being_ended=False,
+            what=what, verdict=self.verdicts.pop(0), case=None, being_ended=False, follows=None,
             close=lambda _: None, tell_of_end=lambda _: None, amend=lambda **_: False,
         )  # fmt: skip
         return self.docket.current

@@ -1,4 +1,4 @@
-"""The last line of a run that had an incident: tracebacks have pushed the verdict far up."""
+"""The last lines of a run that had incidents: tracebacks have pushed the verdicts far up."""
 
 from __future__ import annotations
 
@@ -43,6 +43,19 @@ def closing_line(verdict: Verdict, code: int) -> str:
     before = "the command succeeded, after: " if code == 0 else ""
     place = f"{printable(verdict.place, _MOST)}; " if verdict.place else ""
     return f"{before}{what} ({place}case: {short_path(verdict.case)})"
+
+
+def first_line(first: Verdict | None, last: Verdict) -> str:
+    """The verdict of the first incident, where another one followed: a restart may hide the cause.
+
+    Returns:
+        "" where it is the same one, was a guess, or turned out to be a pause.
+    """
+    if first is None or first.case == last.case or first.summary == last.summary:
+        return ""
+    if first.status != "problem" or first.confidence == "low" or first.action == "wait":
+        return ""
+    return f"first: {closing_line(first, 1)}"
 
 
 def ending_line(code: int) -> str:
