@@ -132,12 +132,14 @@ def _stood(about: Unexplained) -> Words:
         said, lines = _standing(about.standing), [quoted(about.standing), *lines]
     else:
         said = _waited(about.waiters[0], ranks)
+    quiet = silent_among(ranks) if about.standing is None else ()
     errors = [line for line in map(quoted, _most_unusual(about.errors)) if line not in lines]
     return Words(
         f"Not enough evidence: {said}",
         (*lines, *errors),
         (ranks_not_heard(ranks),) if len(ranks) > 1 else (),
         (
+            *((f"Look at {rank_phrase(quiet)} first.",) if quiet else ()),
             "Give the logs of all ranks and nodes.",
             "While it stands, take the stacks of all its processes: unhang stacks.",
         ),
