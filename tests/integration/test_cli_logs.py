@@ -84,10 +84,11 @@ def test_bad_input(log: Path, tmp_path: Path, words: list[str], code: int) -> No
     assert (tmp_path / "full" / "mine").read_text() == "keep"
 
 
-def test_a_quiet_log_is_healthy(tmp_path: Path) -> None:
-    """No known message: exit code 0."""
-    (tmp_path / "a.log").write_text("step 1\nstep 2\nstep 3\n")
-    assert logs(str(tmp_path / "a.log")).returncode == 0
+@pytest.mark.parametrize(("end", "code"), [("training finished\n", 0), ("", 3)])
+def test_a_quiet_log_is_healthy_if_it_ends_well(end: str, code: int, tmp_path: Path) -> None:
+    """No known message: a log that only stops may be that of a job that stands."""
+    (tmp_path / "a.log").write_text(f"step 1\nstep 2\nstep 3\n{end}")
+    assert logs(str(tmp_path / "a.log")).returncode == code
 
 
 def test_the_message_of_a_guide_on_asynchronous_errors(tmp_path: Path) -> None:
