@@ -110,7 +110,6 @@ def test_a_run_ends_with_its_verdict(site: dict[str, Any], place: str) -> None:
     [
         ({}, True),
         ({"case": Path("second")}, False),
-        ({"summary": "The restart met an old store."}, False),
         ({"confidence": "low"}, False),
         ({"action": "wait"}, False),
         ({"status": "insufficient"}, False),

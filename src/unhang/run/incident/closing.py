@@ -51,7 +51,7 @@ def first_line(first: Verdict | None, last: Verdict) -> str:
     Returns:
         "" where it is the same one, was a guess, or turned out to be a pause.
     """
-    if first is None or first.case == last.case or first.summary == last.summary:
+    if first is None or first.case == last.case:
         return ""
     if first.status != "problem" or first.confidence == "low" or first.action == "wait":
         return ""
