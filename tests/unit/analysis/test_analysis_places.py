@@ -5,11 +5,12 @@ from __future__ import annotations
 from unhang import diagnose
 from unhang.analysis.lives.whereabouts import grouped
 from unhang.analysis.sources.stacks import RankLook
-from unhang.model import Frame
+from unhang.model import Frame, ThreadStack
 from unhang.stacks.meaning import Meaning
 from unhang.testing import FakeJob, sample_of
 
 LINE = Frame("solve", "train.py", 40)
+C10D = "/opt/venv/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py"
 
 
 def look(rank: int, says: str, site: Frame | None = LINE, kind: str = "user-code") -> RankLook:
@@ -39,3 +40,24 @@ def test_the_one_that_ran_at_that_moment_is_not_blamed() -> None:
     ]
     report = diagnose(FakeJob(4).case(samples=samples))
     assert all(not finding.culprits for finding in report.findings)
+
+
+def test_the_thread_that_made_the_call_shows_the_line() -> None:
+    """A thread of rank 1 makes an all_reduce between two broadcasts of the main ones."""
+    job = FakeJob(3, backend="gloo")
+    for _ in range(3):
+        job.call(range(3), "broadcast")
+    job.call([0, 2], "broadcast", finished=False)
+    job.call([1], "all_reduce", sizes=((3,),), finished=False)
+    job.call([1], "broadcast", finished=False)
+    main = ThreadStack("MainThread", 1, (Frame("broadcast", C10D, 3100), LINE), is_main=True)
+    report = (Frame("all_reduce", C10D, 3245), Frame("report", "train.py", 10))
+    other = ThreadStack("Report", 9, report)
+    samples = [
+        sample_of(rank, "", sample=n, threads=(main, other) if rank == 1 else (main,))
+        for n in (0, 1)
+        for rank in range(3)
+    ]
+    first = diagnose(job.case(samples=samples)).findings[0]
+    assert (first.code, first.culprits) == ("UH102", (1,))
+    assert [(s.ranks, s.line) for s in first.sites if s.role == "culprit"] == [((1,), 10)]

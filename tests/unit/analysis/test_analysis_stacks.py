@@ -267,26 +267,6 @@ def test_a_rank_without_a_dump_that_is_stopped_is_not_dead() -> None:
     assert "dead" not in finding.summary
 
 
-def test_the_thread_that_made_the_call_shows_the_line() -> None:
-    """A thread of rank 1 makes an all_reduce between two broadcasts of the main ones."""
-    job = FakeJob(3, backend="gloo")
-    for _ in range(3):
-        job.call(range(3), "broadcast")
-    job.call([0, 2], "broadcast", finished=False)
-    job.call([1], "all_reduce", sizes=((3,),), finished=False)
-    job.call([1], "broadcast", finished=False)
-    mains = (Frame("broadcast", C10D, 3100), STEP, MODULE)
-    report = (Frame("all_reduce", C10D, 3245), Frame("report", "/home/user/train.py", 10))
-    samples = [look(rank, mains, number) for number in (0, 1) for rank in range(3)]
-    samples = [
-        replace(s, threads=(*s.threads, ThreadStack("Report", 9, report))) if s.rank == 1 else s
-        for s in samples
-    ]
-    first = diagnose(job.case(samples=tuple(samples))).findings[0]
-    assert (first.code, first.culprits) == ("UH102", (1,))
-    assert [(s.ranks, s.line) for s in first.sites if s.role == "culprit"] == [((1,), 10)]
-
-
 def test_a_job_that_moves_is_healthy() -> None:
     """Ranks that leave their collective between two looks are not stuck."""
     samples = [look(0, WAITING, 0), look(0, COMPUTING, 1), look(1, COMPUTING), look(1, WAITING, 1)]

@@ -23,11 +23,11 @@ from unhang.analysis.rules.telling import Words, adding_for, subject, words_for
 from unhang.analysis.shared.claims import Bearing, Claim, Doubt, Observation, Seeing, Weighed
 from unhang.analysis.sources.logs import Counters
 from unhang.kinds import Kind, Trait
+from unhang.model import DEFAULT_GROUP
 from unhang.report import CallSide, GroupRef
 from unhang.wording import all_ranks, rank_phrase
 
 MOST_BEHIND = 8
-DEFAULT_GROUP = "default_pg"
 _MOST = 4
 
 

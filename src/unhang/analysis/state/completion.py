@@ -27,6 +27,7 @@ from unhang.batches import Batches
 from unhang.case import JOINED_BY_ENTRIES, ORIGIN_UNHANG, Calls, Case, Dump
 from unhang.model import DumpStatus, Frame, Note, State
 from unhang.spans import union
+from unhang.wording import count_of
 
 _UNEVEN = frozenset({"ALLGATHER_coalesced", "REDUCE_SCATTER_coalesced"})
 _COALESCED = frozenset({
@@ -399,7 +400,7 @@ def _blind(
         made |= ~names.synchronising[calls.name[rows]]
         done[rows] = made & (calls.state[rows] != int(State.FAILED))
     text = (
-        f"The recorder of {len(suspects)} dumps never marks a call as finished: the calls that all "
-        "members have made are taken as finished."
+        f"The recorder of {count_of(len(suspects), 'dump')} never marks a call as finished: the "
+        "calls that all members have made are taken as finished."
     )
     return [Note("warning", "completion", text)]

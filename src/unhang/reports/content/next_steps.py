@@ -41,8 +41,10 @@ def main_finding(report: Report) -> Finding | None:
 def next_steps(report: Report, case: Case | None, place: Place) -> tuple[Step, ...]:
     """Commands for the first finding, the most telling first; none for a healthy job."""
     finding = main_finding(report)
-    if finding is None or report.status == "healthy":
+    if report.status == "healthy":
         return ()
+    if finding is None:  # logs in which nothing shows that the job stands, or that it moves
+        return tuple(_stacks_of_all(report, case)) if case and case.logs_recognised else ()
     again = tuple(_asked_again(report, place))
     needed = finding.family == "evidence"  # else what did answer shows more
     steps = [
@@ -212,10 +214,7 @@ def _stacks(finding: Finding, report: Report, case: Case | None, place: Place) -
     if report.incident.reason == _REHEARSAL:
         return
     if finding.family == "evidence" and case is not None and not case.samples:
-        if job_ended(case):
-            return
-        words = ["unhang", "stacks", *_whose(None, report.incident.job_id)]
-        yield Step(_line(words), "on a node of the job, while it lives: the stacks of its ranks")
+        yield from _stacks_of_all(report, case)
         return
     placed = {rank for site in finding.sites if not site.after for rank in site.ranks}
     lost = [rank for rank in finding.culprits if rank not in placed]
@@ -227,6 +226,13 @@ def _stacks(finding: Finding, report: Report, case: Case | None, place: Place) -
         _line(["unhang", "stacks", *_whose(status, report.incident.job_id), *_SHOW]),
         f"{where}, while it lives: the stack of {rank_phrase(lost[:1])}",
     )
+
+
+def _stacks_of_all(report: Report, case: Case) -> Iterator[Step]:
+    """The stacks of the job's ranks, unless it is known to have ended."""
+    if not job_ended(case):
+        words = ["unhang", "stacks", *_whose(None, report.incident.job_id)]
+        yield Step(_line(words), "on a node of the job, while it lives: the stacks of its ranks")
 
 
 def _whose(status: RankStatus | None, job: str) -> list[str]:
