@@ -75,4 +75,4 @@ def _examples() -> Iterator[str]:
         )
         for table in (*TABLES, *VIEWS)
     )
-    yield from table_of(("table", "holds", "columns"), rows, "compared")
+    yield from table_of(("table", "holds", "columns"), rows, "tables")

@@ -15,7 +15,7 @@ from typing import Final, Literal
 from msgspec import Struct
 
 from unhang.analysis.lives.life import Lives
-from unhang.analysis.shared.claims import Observation
+from unhang.analysis.shared.claims import Doubt, Observation
 from unhang.analysis.shared.sites import StackBook
 from unhang.analysis.sources.stacks import RankLook
 from unhang.report import Site, Subject
@@ -214,6 +214,22 @@ def _all_waiting(waiting: Sequence[RankLook], *, complete: bool) -> Shape:
         return Shape.MANY_CALLS
     once = any(look.moved is None for look in waiting)
     return Shape.ONE_LOOK if once else Shape.ALL_WAIT
+
+
+def doubts_of_looks(looks: Sequence[RankLook], *, complete: bool = True) -> tuple[Doubt, ...]:
+    """Why looks at stacks leave it open who is at fault.
+
+    Args:
+        looks: Of all ranks that a claim is about.
+        complete: Whether all ranks of the job were seen.
+    """
+    alive = [look for look in looks if not look.gone]
+    doubts = (
+        *([Doubt.ONE_LOOK] if any(look.moved is None for look in alive) else ()),
+        *([Doubt.LOOKS_MOVED] if any(look.moved or look.moves for look in looks) else ()),
+        *(() if complete else [Doubt.LOOKS_ABSENT]),
+    )
+    return doubts or (Doubt.LOOKS_OPEN,)
 
 
 def ranks_in(looks: Iterable[RankLook]) -> tuple[int, ...]:

@@ -18,6 +18,7 @@ from unhang.analysis.lives.whereabouts import (
     Shape,
     Sides,
     common,
+    doubts_of_looks,
     grouped,
     ranks_in,
     shapes,
@@ -199,13 +200,15 @@ def _doubts(sides: Sides) -> tuple[Doubt, ...]:
     if sides.shape in (Shape.HELD, Shape.LAST, Shape.ODD) or (sides.shape is Shape.LEFT and amid):
         return (Doubt.STACKS_ONLY,)
     if sides.shape is not Shape.ABSENT:
-        return (Doubt.LOOKS_UNCLEAR,)
+        return doubts_of_looks((*waiting, *away), complete=sides.complete)
     if all(look.certain for look in away) and not sides.unseen:
         return (Doubt.MEMBER_UNSEEN,) if sides.unlooked else ()
     stuck = all(look.moved is False for look in (*waiting, *away))
     stuck = stuck and not any(look.moves for look in away)
     clear = all(look.waits for look in waiting)
-    return (Doubt.STACKS_ONLY if stuck and clear and sides.complete else Doubt.LOOKS_UNCLEAR,)
+    if stuck and clear and sides.complete:
+        return (Doubt.STACKS_ONLY,)
+    return doubts_of_looks((*waiting, *away), complete=sides.complete)
 
 
 def other_meeting(symptom: Claim, lives: Lives, book: StackBook) -> Claim:

@@ -13,7 +13,7 @@ from typing import Final
 from msgspec import Struct
 
 from unhang.analysis.lives.life import Lives
-from unhang.analysis.lives.whereabouts import ranks_in, sites_of, subjects_of
+from unhang.analysis.lives.whereabouts import doubts_of_looks, ranks_in, sites_of, subjects_of
 from unhang.analysis.rules.never_joined import NEVER_JOINED
 from unhang.analysis.rules.rule import Rule, Unless, When
 from unhang.analysis.rules.telling import Words, subject, waits, words_for
@@ -138,7 +138,6 @@ def _awaited(
     victims = [looks[rank] for rank in sorted({link.rank for link in waiting})]
     moving = ranks_in(look for look in sinks if look.moves or (look.waits and look.works))
     ending = all(link.op == SHUTDOWN for link in waiting)
-    still = all(look.moved is False for look in (*sinks, *victims))
     return Claim(
         kind=NEVER_JOINED,
         rests_on="stacks",
@@ -153,13 +152,17 @@ def _awaited(
         subjects=subjects_of(sinks),
         sites=(*sites_of(sinks, "culprit", book), *sites_of(victims, "victim", book)),
         waits=tuple(Wait(link.rank, link.target, link.op) for link in waiting),
-        doubts=tuple(_doubts(sinks, moving, still=still, ending=ending)),
+        doubts=tuple(_doubts(sinks, victims, moving, ending=ending)),
         moving=moving,
     )
 
 
 def _doubts(
-    sinks: Sequence[RankLook], moving: Sequence[int], *, still: bool, ending: bool
+    sinks: Sequence[RankLook],
+    victims: Sequence[RankLook],
+    moving: Sequence[int],
+    *,
+    ending: bool,
 ) -> Iterator[Doubt]:
     """A worker that waits for RPC in no thread may still answer: what it runs need be no Python.
 
@@ -170,8 +173,9 @@ def _doubts(
         yield Doubt.SERVES
     if moving:
         yield Doubt.MOVES
-    if not still or any(look.waits for look in sinks):
-        yield Doubt.LOOKS_UNCLEAR
+    looks = (*sinks, *victims)
+    if any(look.moved is not False for look in looks) or any(look.waits for look in sinks):
+        yield from doubts_of_looks(looks)
     yield Doubt.STACKS_ONLY
 
 

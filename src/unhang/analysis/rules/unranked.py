@@ -13,6 +13,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from unhang.analysis.lives.whereabouts import doubts_of_looks
 from unhang.analysis.rules.case_facts import CaseFacts
 from unhang.analysis.rules.never_joined import NEVER_JOINED
 from unhang.analysis.rules.rule import Rule, Unless, When
@@ -92,7 +93,7 @@ def _claims(facts: CaseFacts) -> list[Claim]:
             kind=NEVER_JOINED if blamed else INSUFFICIENT_EVIDENCE,
             rests_on="stacks",
             about=about if about.who else _told_apart(about, program),
-            doubts=(Doubt.LOOKS_UNCLEAR,) if blamed else (Doubt.NOBODY_NAMED,),
+            doubts=doubts_of_looks(program) if blamed else (Doubt.NOBODY_NAMED,),
             subjects=_subjects(about.who),
             sites=_sites(about, book),
         )
