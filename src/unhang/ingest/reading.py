@@ -18,7 +18,12 @@ from unhang.ingest.columns.decoded import BadDump, Decoded, LostDumpError
 from unhang.ingest.columns.dictionaries import Dictionaries
 from unhang.ingest.columns.dumpfiles import DumpFile
 from unhang.ingest.columns.normalise import normalise
-from unhang.ingest.discover.naming import looks_foreign, looks_like_dump, read_name
+from unhang.ingest.discover.naming import (
+    looks_foreign,
+    looks_like_dump,
+    looks_like_evidence,
+    read_name,
+)
 from unhang.ingest.discover.sniff import HEAD_BYTES, MAX_FILE_BYTES, FileKind, kind_of
 from unhang.ingest.discover.sources import Source, show_path
 from unhang.ingest.handed import NamedBytes
@@ -105,15 +110,24 @@ class Reader:
             if kind in (FileKind.GZIP, FileKind.ZSTD) and not is_tar_inside(path, kind):
                 yield from self.compressed(source, kind)
                 return
-            for member in members_of(
-                path, kind, lambda name: not looks_foreign(name.rpartition("/")[2])
-            ):
+            beside: list[str] = []
+
+            def wanted(name: str) -> bool:
+                if looks_like_evidence(name):
+                    beside.append(name)
+                return not looks_foreign(name.rpartition("/")[2])
+
+            for member in members_of(path, kind, wanted):
                 label = f"{shown}!{show_path(member.path)}"
                 relative = f"{source.relative}/{show_path(member.path)}"
                 if member.data is None:
                     yield from self.lost(label, relative, member.mtime_ns, member.problem)
                 else:
                     yield from self.decode(label, relative, member.mtime_ns, member.data)
+            if beside:
+                text = f"{count_of(len(beside), 'file')} beside the dumps not read, such as"
+                text += f" {show_path(beside[0])}: unpack the archive and judge its folder"
+                self.notes.append(Note("warning", shown, text))
         except BadArchive as error:
             self.notes.append(Note("error", shown, str(error)))
         except MissingExtraError as error:

@@ -1,7 +1,8 @@
-"""The texts of a folder, under whatever names: logs, stacks and issues of one job, judged together.
+"""The texts of a folder or archive, under whatever names: logs, stacks and issues of one job.
 
-A folder comes from outside: links that lead out of it are not followed, only regular files are
-opened, and what all of them hold is bounded. Programs and settings are no evidence and passed over.
+Both come from outside: links that lead out of a folder are not followed, only regular files are
+opened, archives are read in memory, and what all texts hold is bounded. Programs and settings are
+no evidence and passed over.
 """
 
 from __future__ import annotations
@@ -11,6 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from unhang.errors import InputError
+from unhang.ingest.discover.archives import BadArchive, inflate, is_tar_inside, members_of
+from unhang.ingest.discover.sniff import HEAD_BYTES, FileKind, kind_of
+from unhang.ingest.discover.sources import show_path
 from unhang.logs.lines.elastic import error_text
 from unhang.logs.scan import is_text
 from unhang.model import Note
@@ -20,6 +24,7 @@ from unhang.wording import count_of
 
 MOST_BYTES = 64 << 20
 """Of all texts together; logs of any size have a command of their own."""
+_TOO_MUCH = f"all texts together are larger than {MOST_BYTES >> 20} MiB"
 _DEPTH = 6
 _MOST_FILES = 20_000
 _PACKED = (".gz", ".zst", ".zip", ".tar", ".tgz", ".xz", ".bz2")
@@ -52,8 +57,57 @@ def texts_of_folder(folder: Path) -> tuple[dict[str, bytes], list[Note]]:
     return texts, [_told(folder, refused, paths) for refused, paths in why.items()]
 
 
+def texts_of_archive(path: Path) -> tuple[dict[str, bytes], list[Note]] | None:
+    """The texts in an archive or compressed file, by `path!member`; None where it is neither.
+
+    Raises:
+        InputError: It cannot be read, or holds no text.
+        MissingExtraError: It needs a library that is not installed.
+    """
+    try:
+        with open_regular(path) as file:
+            kind = kind_of(file.read(HEAD_BYTES))
+            file.seek(0)
+            alone = kind in (FileKind.GZIP, FileKind.ZSTD) and not is_tar_inside(path, kind)
+            if alone:
+                return {str(path): inflate(file.read(MOST_BYTES), kind)[0]}, []
+    except (BadArchive, OSError) as error:
+        raise InputError(f"{path} cannot be read: {reason(error)}") from error
+    return _members(path, kind) if kind.is_packed else None
+
+
+def _members(path: Path, kind: FileKind) -> tuple[dict[str, bytes], list[Note]]:
+    texts: dict[str, bytes] = {}
+    why: dict[str, list[str]] = {}
+    room = MOST_BYTES
+    try:
+        for member in members_of(path, kind, _may_tell):
+            name = f"{show_path(str(path))}!{show_path(member.path)}"
+            data, refused = member.data or b"", member.problem
+            if len(data) > room:
+                refused = _TOO_MUCH
+            elif data:
+                data, refused = _evidence(member.path, data)
+            if refused:
+                why.setdefault(refused, []).append(name)
+            elif data:
+                texts[name] = data
+                room -= len(data)
+    except BadArchive as error:
+        why.setdefault(str(error), []).append(str(path))
+    if not texts:
+        raise InputError(f"{path} holds no text", f"Judge dumps with: unhang diagnose {path}")
+    return texts, [_told(path, refused, paths) for refused, paths in why.items()]
+
+
+def _may_tell(name: str) -> bool:
+    hidden = any(part[:1] == "." and part not in (".", "..") for part in name.split("/"))
+    return not hidden and not name.endswith(_NO_EVIDENCE)
+
+
 def _told(folder: Path, refused: str, paths: list[str]) -> Note:
-    first = os.path.relpath(paths[0], folder)
+    first = paths[0].removeprefix(f"{folder}!")
+    first = os.path.relpath(first, folder) if first == paths[0] else first
     named = first if len(paths) == 1 else f"{count_of(len(paths), 'file')}, such as {first}"
     return Note("warning", str(folder), f"not read: {named}: {refused}")
 
@@ -91,7 +145,7 @@ def _read(path: str, outside: set[str], room: int) -> tuple[bytes, str]:
     except OSError as error:
         return b"", reason(error)
     if len(data) > room:
-        return b"", f"all texts together are larger than {MOST_BYTES >> 20} MiB"
+        return b"", _TOO_MUCH
     return _evidence(path, data)
 
 

@@ -15,6 +15,7 @@ import pytest
 from makedumps import dump, of_rank, write
 
 from lab.recorder.torchfile import encode_json, encode_pickle
+from unhang.cli.main import main
 from unhang.errors import MissingExtraError, NoEvidenceError
 from unhang.ingest import load
 from unhang.model import DumpStatus
@@ -175,3 +176,41 @@ def test_an_empty_archive_is_no_evidence(tmp_path: Path) -> None:
     write(tmp_path, {"dumps.tar": tar("")({})})
     with pytest.raises(NoEvidenceError):
         load(tmp_path)
+
+
+@pytest.mark.parametrize("make", [zipped, tar("gz")], ids=["zip", "tar.gz"])
+def test_evidence_beside_the_dumps_of_an_archive_is_said(
+    tmp_path: Path, make: Callable[[dict[str, bytes]], bytes]
+) -> None:
+    """An archive of a whole case: its dumps are judged, and what is left is no secret."""
+    more = {"case/stacks/node01.json": b"{}", "case/logs/job.stderr.log": b"[rank0]: up\n"}
+    write(tmp_path, {"case.tgz": make({**CONTENT, **more, "case/train.py": b"x = 1\n"})})
+    case = load(tmp_path / "case.tgz")
+    assert case.ranks_with_dump == (0, 1, 2)
+    said = [note.text for note in case.notes if note.level == "warning"]
+    assert len(said) == 1
+    assert "2 files beside the dumps not read" in said[0]
+
+
+@pytest.mark.parametrize("make", [zipped, tar("gz")], ids=["zip", "tar.gz"])
+@pytest.mark.parametrize("command", ["paste", "logs", "diagnose"])
+def test_an_archive_of_texts_is_judged(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    make: Callable[[dict[str, bytes]], bytes],
+    command: str,
+) -> None:
+    """Logs that somebody packed are read in memory, whichever command they are given to."""
+    logs = {
+        "run/rank_0.log": b"[rank0]: epoch 1\n",
+        "../rank_1.log": b"[rank1]: Traceback (most recent call last):\n"
+        b'[rank1]:   File "train.py", line 3, in <module>\n[rank1]: RuntimeError: boom\n',
+        "run/train.py": b"raise RuntimeError('boom')\n",
+        "run/core.bin": bytes(range(256)),
+    }
+    write(tmp_path / "in", {"logs.zip": make(logs)})
+    assert main([command, str(tmp_path / "in" / "logs.zip")]) == 1
+    out = capsys.readouterr().out
+    assert "culprit    rank 1" in out
+    assert "logs.zip!../rank_1.log" in out
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["in", "logs.zip"]

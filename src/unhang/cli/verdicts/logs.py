@@ -129,6 +129,9 @@ def _judge(sources: list[LogSource], args: argparse.Namespace, notes: list[Note]
     if not scan.bytes_read:
         first = scan.notes[0] if scan.notes else None
         what = f"{first.source} {first.text}" if first else f"{sources[0].path} is empty"
+        code = _as_paste(args, "plain log") if first else None
+        if code is not None:
+            return code
         raise InputError(what, "No log could be read.")
     if args.timeline:
         return _timeline(scan)

@@ -33,7 +33,10 @@ STDIN = "-"
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `unhang paste`."""
     parser.add_argument(
-        "paths", nargs="+", metavar="FILE", help="texts, folders, globs, or - for stdin"
+        "paths",
+        nargs="+",
+        metavar="FILE",
+        help="texts, folders or archives of them, globs, or - for stdin",
     )
     add_report_arguments(parser)
 
@@ -102,7 +105,7 @@ def _texts(names: Sequence[str]) -> tuple[dict[str, bytes], list[Note]]:
     """What is named, by path, and what of a folder is not read."""
     from unhang.globs import expanded
     from unhang.ingest.discover.sniff import is_recorded
-    from unhang.pasted import MOST_BYTES, read_pasted, texts_of_folder
+    from unhang.pasted import MOST_BYTES, read_pasted, texts_of_archive, texts_of_folder
     from unhang.wording import shell_word
 
     if names.count(STDIN) > 1:
@@ -114,10 +117,11 @@ def _texts(names: Sequence[str]) -> tuple[dict[str, bytes], list[Note]]:
             texts["standard input"] = sys.stdin.buffer.read(MOST_BYTES)
             continue
         for path in expanded(name, "Give files, folders, globs, or - for pasted text."):
-            if Path(path).is_dir():
-                below, left_out = texts_of_folder(Path(path))
-                texts.update(below)
-                notes += left_out
+            found = Path(path)
+            inside = texts_of_folder(found) if found.is_dir() else texts_of_archive(found)
+            if inside is not None:
+                texts.update(inside[0])
+                notes += inside[1]
                 continue
             text = texts[str(path)] = read_pasted(str(path))
             if is_recorded(text):

@@ -29,6 +29,8 @@ _DUMP_WORDS = re.compile(
     r"rank|dump|trace|nccl|hccl|comm_lib|flight|(?:^|[-_.])fr(?:[-_.]|$)", re.IGNORECASE
 )
 _HOST = re.compile(r"rank[-_](?P<host>[A-Za-z][\w.-]*?)[-_]$")
+_KINDS = frozenset(("stacks", "logs", "ras", "traces"))
+"""Folders of a case that hold no dumps."""
 _DIGITS = re.compile(r"(\d+)")
 _GENERIC_FOLDERS = frozenset(
     {
@@ -118,6 +120,13 @@ def looks_like_dump(path: str) -> bool:
 def looks_foreign(name: str) -> bool:
     """Whether a file's name says that it is something else: a log, a script, a hidden file."""
     return name.startswith(".") or bool(_FOREIGN_EXTENSION.search(_PACKED.sub("", name)))
+
+
+def looks_like_evidence(path: str) -> bool:
+    """Whether a member of an archive is evidence that readers of folders know, and no dump."""
+    folder, _, name = path.rpartition("/")
+    log = name.endswith((".log", ".out", ".err")) and not name.startswith(".")
+    return log or (folder.rpartition("/")[2] in _KINDS and name.endswith((".json", ".txt")))
 
 
 def natural_key(text: str) -> tuple[tuple[int, int, str], ...]:
