@@ -4,12 +4,18 @@ RAS (NCCL 2.24 and later) knows how many collectives each rank has launched on e
 and which processes do not answer; it needs neither torch nor the GIL. It prints text, from 2.28.7
 on also JSON; the text names the ranks of small groups only. Ranks are those of the communicator.
 Nothing here decides who is to blame.
+
+The profiler plugin Inspector (NCCL 2.28 and later, RCCL) counts as well: one file a process, one
+JSON object a line for each call that ended. A call that never ended leaves no line, and a process
+writes from time to time: the last lines of one that was killed may be lacking. The layout is that
+of version 4 in the README of NVIDIA/nccl, plugins/profiler/inspector; no real file was at hand.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec import Struct, field
@@ -61,6 +67,7 @@ class RasStatus(Struct, frozen=True):
         communicators: Those that it says more about than that all is well, and all of JSON.
         dead: Processes that NCCL has given up, also those of unknown rank.
         repaired: Its JSON lacked a comma: NCCL 2.28.9 writes none where it tells of missing ranks.
+        of_ended: The counts are of calls that ended, by the profiler plugin Inspector.
     """
 
     version: str = ""
@@ -68,6 +75,7 @@ class RasStatus(Struct, frozen=True):
     communicators: tuple[Communicator, ...] = ()
     dead: tuple[GpuProcess, ...] = ()
     repaired: bool = False
+    of_ended: bool = False
 
 
 def parse(text: str) -> RasStatus:
@@ -312,3 +320,53 @@ def _finished(part: _Part, dead: set[GpuProcess]) -> Communicator:
         dead=tuple(r for r in part.missing if _process(part.places.get(r)) in given_up),
         places=part.places,
     )
+
+
+# ------------------------------------------------------------------ Inspector
+
+
+_INSPECTED = ('"coll_perf"', '"inspector_output_format_version"')
+_LOOKED_AT = 4_096
+_MOST_CALLS = 1 << 40
+
+
+def is_inspector(text: str) -> bool:
+    """Whether a text begins as one of Inspector's."""
+    head = text[:_LOOKED_AT].lstrip()
+    return head[:1] == "{" and any(sign in head for sign in _INSPECTED)
+
+
+def parse_inspector(text: str) -> RasStatus:
+    """Read the lines of any number of processes; a line that was cut is passed over.
+
+    Raises:
+        ValueError: None of the lines is Inspector's.
+    """
+    ended: dict[str, dict[str, dict[int, int]]] = defaultdict(lambda: defaultdict(dict))
+    places: dict[str, dict[int, GpuProcess]] = defaultdict(dict)
+    sizes: dict[str, int] = {}
+    for name, size, rank, place, op, number in _calls(text):
+        sizes[name] = max(size, sizes.get(name, 0))
+        places[name][rank] = place
+        ranks = ended[name][op]
+        ranks[rank] = max(ranks.get(rank, 0), number + 1)
+    if not sizes:
+        raise ValueError("no line of NCCL Inspector")
+    found = tuple(Communicator(n, sizes[n], ended[n], places=places[n]) for n in sorted(sizes))
+    return RasStatus(n_ranks=max(sizes.values()), communicators=found, of_ended=True)
+
+
+def _calls(text: str) -> Iterator[tuple[str, int, int, GpuProcess, str, int]]:
+    for line in text.splitlines():
+        try:
+            told = json.loads(line)
+            head, meta, call = told["header"], told["metadata"], told["coll_perf"]
+            size, rank, number = (
+                int(head["n_ranks"]), int(head["rank"]), int(call["coll_sn"]),
+            )  # fmt: skip
+            place = GpuProcess(str(meta["hostname"]), int(meta["pid"]))
+            name, op = str(head["id"]), str(call["coll"])
+        except (ValueError, TypeError, KeyError, RecursionError):
+            continue
+        if 0 <= rank < size <= _MOST_RANKS and 0 <= number < _MOST_CALLS:
+            yield name, size, rank, place, op, number

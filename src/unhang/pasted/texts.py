@@ -95,6 +95,8 @@ def _parts(text: str) -> list[TextPart]:
     """The parts of a text; stacks as JSON are one part, and no page has changed them."""
     if text.lstrip()[:1] in ("{", "[") and is_stacks(text.encode()):
         return [TextPart(STACKS, text, ((1, text.count("\n") + 1),))]
+    if ras.is_inspector(text):
+        return [TextPart(RAS, text, ((1, text.count("\n") + 1),))]
     return parts_of(cleaned(text))
 
 
@@ -149,8 +151,15 @@ def _case(parts: dict[str, list[TextPart]]) -> Case:
     """The case that the parts of one kind make; logs of one job are read as one."""
     logs = {name: p.text.encode() for name, each in parts.items() for p in _of(LOG, each)}
     case = case_of_logs(scan_texts(logs)) if logs else Case()
+    counted = [
+        p.text for each in parts.values() for p in _of(RAS, each) if ras.is_inspector(p.text)
+    ]
+    if counted:
+        case = _joined(case, _of_inspector("\n".join(counted)))
     for name, each in parts.items():
         for part in _but(LOG, each):
+            if part.kind == RAS and ras.is_inspector(part.text):
+                continue  # one file a process: all of them together are one answer
             case = _joined(case, _READERS[part.kind](part.text.encode(), name))
     return case
 
@@ -165,6 +174,13 @@ def _of_ras(data: bytes, name: str) -> Case:
         return Case(ras=(ras.parse(data.decode()),))
     except ValueError as error:
         return Case(notes=(Note("warning", name, f"not read as NCCL's RAS: {error}"),))
+
+
+def _of_inspector(text: str) -> Case:
+    try:
+        return Case(ras=(ras.parse_inspector(text),))
+    except ValueError as error:
+        return Case(notes=(Note("warning", "paste", f"not read: {error}"),))
 
 
 _READERS = {STACKS: _of_stacks, RAS: _of_ras}
@@ -216,6 +232,8 @@ def _what(kind: str, case: Case) -> str:
     if kind == STACKS:
         tools = ", ".join(sorted({sample.tool for sample in case.samples if sample.tool}))
         return f"stacks of {count_of(len(case.samples), 'process', 'processes')} ({tools})"
+    if kind == RAS and all(each.of_ended for each in case.ras):
+        return "calls that NCCL Inspector recorded"
     if kind == RAS:
         return "answer of NCCL's RAS"
     return f"log with {count_of(len(case.log_events), 'known message')}"

@@ -39,11 +39,13 @@ class RasLagging(Struct, frozen=True):
         worst: Where they are behind, and others ahead.
         n_others: On how many other counts.
         stands: A second answer shows the same counts.
+        of_ended: The counts are of calls that ended, by NCCL Inspector.
     """
 
     worst: Lagging
     n_others: int
     stands: bool
+    of_ended: bool = False
 
 
 class RasUnheard(Struct, frozen=True):
@@ -61,12 +63,16 @@ class RasLevel(Struct, frozen=True):
         circle: Ranks that are behind on one communicator and ahead on another.
         unnamed: Processes that do not answer and whose rank nothing tells.
         late: Ranks that are behind, as ranks of a job that moves are for a moment.
+        of_ended: The counts are of calls that ended, by NCCL Inspector.
+        unseen: Of how many ranks it has no file.
     """
 
     n_ranks: int
     circle: tuple[int, ...]
     unnamed: int
     late: tuple[int, ...] = ()
+    of_ended: bool = False
+    unseen: int = 0
 
 
 class RasGone(Struct, frozen=True):
@@ -114,7 +120,8 @@ def _claims(facts: CaseFacts) -> list[Claim]:
         return [_lagging(says)]
     behind = {rank for each in says.lagging for rank, _ in each.counts}
     circle = tuple(sorted(behind & set(says.waiting)))
-    about = RasLevel(says.n_ranks, circle, says.unnamed, says.ranks)
+    unseen = says.n_ranks - len(says.places) if says.of_ended else 0
+    about = RasLevel(says.n_ranks, circle, says.unnamed, says.ranks, says.of_ended, unseen)
     return [
         Claim(rests_on="ras", kind=INSUFFICIENT_EVIDENCE, about=about, doubts=(Doubt.NOBODY_NAMED,))
     ]
@@ -169,13 +176,15 @@ def _lagging(says: RasSays) -> Claim:
         kind=NEVER_JOINED if says.stands else RAS_MISMATCH.kind,
         role="cause",
         rests_on="ras",
-        about=RasLagging(worst, len(own) - 1, says.stands),
+        about=RasLagging(worst, len(own) - 1, says.stands, says.of_ended),
         culprits=says.ranks,
         victims=tuple(rank for rank in says.waiting if rank not in says.ranks),
         subjects=_subjects(says, says.ranks),
         group=GroupRef(worst.communicator, "", worst.size),
         op=worst.op or None,
-        doubts=(Doubt.COUNTERS_ONLY, *(() if says.stands else (Doubt.ONE_MOMENT,))),
+        doubts=(Doubt.ENDS_RECORDED,)
+        if says.of_ended
+        else (Doubt.COUNTERS_ONLY, *(() if says.stands else (Doubt.ONE_MOMENT,))),
     )
 
 
@@ -198,12 +207,12 @@ def _subjects(says: RasSays, ranks: Sequence[int]) -> tuple[Subject, ...]:
 # ------------------------------------------------------------------ words
 
 
-def _counts(each: Lagging) -> str:
+def _counts(each: Lagging, done: str = "launched") -> str:
     what = f"{printable(each.op)} calls" if each.op else "collective calls"
     had = ", ".join(f"rank {rank}: {count:,}" for rank, count in each.counts[:_MOST])
     return (
         f"On communicator {printable(each.communicator)} of {each.size:,} ranks, "
-        f"{rank_phrase(each.ahead) if each.ahead else 'others'} launched {each.most:,} {what}; "
+        f"{rank_phrase(each.ahead) if each.ahead else 'others'} {done} {each.most:,} {what}; "
         f"{had}."
     )
 
@@ -217,12 +226,17 @@ def _verdict_of_ras_lagging(about: RasLagging, claim: Claim) -> Words:
     its, them = ("its", "it") if len(claim.culprits) == 1 else ("their", "them")
     peers = f"the ranks that wait for {them}" if about.stands else f"{its} peers"
     moment = "The job may move: RAS counts launches at moments that differ by rank."
+    if about.of_ended:
+        moment = (
+            "The job may move, or a process that was ended may not have written its last calls."
+        )
+    done, source = ("ended", "Inspector") if about.of_ended else ("launched", "RAS")
     return Words(
-        f"{subject(claim.culprits)} {verb} launched fewer {op} calls than {peers}, "
-        f"and {lead} in no other count (NCCL RAS).",
-        (_counts(about.worst), *more, *((_SAME,) if about.stands else ())),
+        f"{subject(claim.culprits)} {verb} {done} fewer {op} calls than {peers}, "
+        f"and {lead} in no other count (NCCL {source}).",
+        (_counts(about.worst, done), *more, *((_SAME,) if about.stands else ())),
         alternatives=() if about.stands else (moment,),
-        actions=(_AGAIN, _DUMPS),
+        actions=(_DUMPS,) if about.of_ended else (_AGAIN, _DUMPS),
     )
 
 
@@ -264,11 +278,20 @@ def _verdict_of_ras_level(about: RasLevel, claim: Claim) -> Words:  # noqa: ARG0
     elif about.unnamed:
         processes = count_of(about.unnamed, "process", "processes")
         said = f"{processes} did not answer, and nothing shows their ranks."
+    elif about.unseen:
+        said = f"{about.unseen:,} of {count_of(about.n_ranks, 'rank')} left no file."
     elif not about.n_ranks:
         said = "it reports no communicator."
     else:
         have = "has" if about.n_ranks == 1 else "have"
-        said = f"{count_of(about.n_ranks, 'rank')} {have} launched the same calls everywhere."
+        done = "ended" if about.of_ended else "launched"
+        said = f"{count_of(about.n_ranks, 'rank')} {have} {done} the same calls everywhere."
+    if about.of_ended:
+        return Words(
+            f"Not enough evidence: by NCCL Inspector, {said}",
+            ("Inspector records calls that have ended: of one that hangs it has nothing.",),
+            actions=(_DUMPS,),
+        )
     return Words(
         f"Not enough evidence: by NCCL's RAS, {said}",
         ("RAS counts launches; it does not show whether they have finished.",),
@@ -287,4 +310,6 @@ def _adding_ras_says(says: RasSays, words: Words, claim: Claim, weighed: Weighed
     else:
         lagging = [each for each in says.lagging if {r for r, _ in each.counts} & set(says.ranks)]
         told = f"NCCL RAS: {_counts(lagging[0])}" if lagging else "NCCL RAS was asked."
+        if says.of_ended:
+            told = f"NCCL Inspector: {_counts(lagging[0], 'ended')}" if lagging else ""
     return replace(words, evidence=(*words.evidence, told))

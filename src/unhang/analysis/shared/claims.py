@@ -91,6 +91,7 @@ class Doubt(Enum):
     ENDS_UNCLEAR = 2, "several ended, and how they ended does not show which was first"
     UNORDERED = 2, "nothing shows which came first"
     NO_CALL_NAMED = 2, "no watchdog names the call in which it timed out"
+    ENDS_RECORDED = 2, "only ends of calls were recorded, and the last may not be written yet"
     ONE_LOOK = 2, "one look only: in a job that moves it would look the same"
     LOOKS_MOVED = 2, "some ranks moved between the looks, or still work"
     LOOKS_ABSENT = 2, "some ranks have no stack"

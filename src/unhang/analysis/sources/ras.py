@@ -50,6 +50,7 @@ class RasSays(Observation, frozen=True, kw_only=True):
         moves: The ranks that are behind may be late for a moment only: by one call, or by counts
             that grew since the answer before.
         stands: A second answer shows for the ranks that are behind the same counts as the first.
+        of_ended: The counts are of calls that ended, by NCCL Inspector.
     """
 
     lagging: tuple[Lagging, ...] = ()
@@ -62,6 +63,7 @@ class RasSays(Observation, frozen=True, kw_only=True):
     gone: tuple[GpuProcess, ...] = ()
     moves: bool = False
     stands: bool = False
+    of_ended: bool = False
 
 
 def ras_of(statuses: Iterable[RasStatus], world_size: int) -> RasSays | None:
@@ -98,6 +100,7 @@ def ras_of(statuses: Iterable[RasStatus], world_size: int) -> RasSays | None:
         gone=tuple(place for place in status.dead if (place.host, place.pid) not in named),
         moves=_may_move(lagging, told),
         stands=len(told) > 1 and not _may_move(lagging, told),
+        of_ended=status.of_ended,
     )
 
 
