@@ -64,6 +64,8 @@ def texts_of_archive(path: Path) -> tuple[dict[str, bytes], list[Note]] | None:
         InputError: It cannot be read, or holds no text.
         MissingExtraError: It needs a library that is not installed.
     """
+    if not path.is_file():  # what the shell hands over is read once
+        return None
     try:
         with open_regular(path) as file:
             kind = kind_of(file.read(HEAD_BYTES))
