@@ -75,6 +75,7 @@ def test_a_fault_is_found_with_its_line(
         ("exchanges.py", ("--ranks", "3")),
         ("sharded.py", ("--ranks", "4", "--nodes", "2")),
         ("spawning.py", ()),
+        ("starting.py", ()),
         ("saving.py", ("--ranks", "2")),
     ],
 )

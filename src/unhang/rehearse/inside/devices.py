@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 _MEMORY: Final = 80 << 30
+_CUDA: Final = "12.8"
+"""Of a torch that is built for CPUs: scripts and torch itself ask before they use a feature."""
 
 
 def _on_cpu(value: Foreign) -> Foreign:
@@ -153,7 +155,8 @@ def _local() -> int:
 
 
 def _count() -> int:
-    return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    """One for each local rank; a node's where the script starts its ranks itself."""
+    return int(os.environ.get("LOCAL_WORLD_SIZE", "8"))
 
 
 def _answers() -> dict[str, Any]:
@@ -236,6 +239,7 @@ def replace_cuda(readings: Readings, env_device: Callable[[], int] = _local) -> 
     cuda.profiler = SimpleNamespace(start=_saying(None), stop=_saying(None), init=_saying(None))
     cuda.profiler.profile = nullcontext
     cuda.nccl.version = _saying((2, 27, 5))
+    torch.version.cuda = torch.version.cuda or _CUDA
     cuda.nvtx = SimpleNamespace(
         range_push=_saying(0), range_pop=_saying(0), mark=_saying(None),
         range=lambda *_, **__: nullcontext(),

@@ -1,7 +1,8 @@
 """Start the ranks of a rehearsal: torch is imported once, and every rank is a fork of that.
 
 Run as a program by the user's Python: nursery.py PLAN, where PLAN is a JSON file. It says on stdout
-how each rank ended. It refuses to know what ranks do.
+how each rank ended. nursery.py PLAN again WORD… is one rank alone: what a script gets that
+starts itself again. It refuses to know what ranks do.
 """
 
 # mypy: disable-error-code="no-untyped-call"
@@ -37,11 +38,7 @@ def _find_package() -> None:
 
 def main(path: str) -> None:
     """Import torch, fork the ranks, and wait for all of them."""
-    with open(path) as stream:  # noqa: PTH123 - pathlib is not needed for anything else
-        plan: dict[str, Any] = json.load(stream)
-    _find_package()
-    _lay_over(plan["instead"])
-    os.environ["TORCHDYNAMO_DISABLE"] = "1"
+    plan = _planned(path)
     try:
         import torch
         import torch.distributed
@@ -66,6 +63,25 @@ def main(path: str) -> None:
             code = os.waitstatus_to_exitcode(status)
             told = {"rank": ranks.pop(pid), "pid": pid, "code": code if code >= 0 else 128 - code}
             print(json.dumps(told), flush=True)
+
+
+def again(path: str, words: list[str]) -> int:
+    """Be a rank whose script another rank has started; its variables say which it is."""
+    plan = _planned(path) | {"words": words}
+    import torch
+
+    torch.set_num_threads(1)
+    return _be_rank(plan, int(os.environ.get("LOCAL_RANK", "0")))
+
+
+def _planned(path: str) -> dict[str, Any]:
+    """The plan, once our package and the user's other texts can be imported."""
+    with open(path) as stream:  # noqa: PTH123 - pathlib is not needed for anything else
+        plan: dict[str, Any] = json.load(stream)
+    _find_package()
+    _lay_over(plan["instead"])
+    os.environ["TORCHDYNAMO_DISABLE"] = "1"
+    return plan | {"path": path}
 
 
 def _lay_over(instead: dict[str, str]) -> None:
@@ -136,4 +152,6 @@ def _environ(plan: dict[str, Any], rank: int) -> dict[str, str]:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) > 2:  # noqa: PLR2004 - the plan is the only word otherwise
+        sys.exit(again(sys.argv[1], sys.argv[3:]))
     main(sys.argv[1])

@@ -5,9 +5,11 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import multiprocessing
 import os
 import runpy
+import subprocess
 import sys
 import threading
 import time
@@ -32,6 +34,7 @@ def run(plan: dict[str, Any]) -> int:
     desk = Desk(client, plan["values"])
     arm(desk, plan["steps"])
     _fork_instead_of_spawn(client)
+    _rehearse_what_starts_again(plan)
     real = time.sleep
     time.sleep = lambda seconds: real(min(float(seconds), _SLEEP_S))
     sys.argv = [plan["script"], *plan["words"]]
@@ -77,13 +80,15 @@ def _in_every_thread(modes: Callable[[], contextlib.ExitStack]) -> None:
 
 def ended(client: RankLine, body: Foreign) -> int:
     """Run something and tell the referee how it ended."""
-    code, error, frames = 0, "", []
+    code, error, frames = 0, "", list[tuple[str, str, int]]()
     try:
         body()
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
         if isinstance(end.code, str):
             print(end.code, file=sys.stderr)
+        left = _frames(_without_ours(end))
+        frames = [] if left and left[0][1].startswith(_HERE) else left  # --steps ends a rank, too
     except GoneError:
         code = 1
     except BaseException as failure:  # noqa: BLE001 - the script's own, which is reported
@@ -99,6 +104,7 @@ def ended(client: RankLine, body: Foreign) -> int:
 
 _SLEEP_S: Final = 0.05
 """Nothing is slow in a rehearsal: a rank sleeps no longer, however long it wants to."""
+_HERE: Final = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - compared as text
 _UNDER_ALL: Final = ("__torch_function__", "ended", "_script", "<lambda>", "__call__")
 """Functions of ours that stand under every line of a script."""
 _AROUND_TORCHS: Final = ("replicated", "on_cpu", "moved")
@@ -108,15 +114,14 @@ _AROUND_TORCHS: Final = ("replicated", "on_cpu", "moved")
 def _without_ours(failure: BaseException) -> traceback.TracebackException:
     """What is raised as it would be without a rehearsal: our part under each line left out."""
     whole = traceback.TracebackException.from_exception(failure)
-    here = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - compared as text
     kept = [
         each
         for each in whole.stack
         if "runpy" not in each.filename
-        and not (each.name in (*_UNDER_ALL, *_AROUND_TORCHS) and each.filename.startswith(here))
+        and not (each.name in (*_UNDER_ALL, *_AROUND_TORCHS) and each.filename.startswith(_HERE))
     ]
-    if whole.stack and whole.stack[-1].name in REFUSERS and _is_below(whole.stack[-1], here):
-        kept = [each for each in kept if not _is_below(each, here)]  # as torch would have raised
+    if whole.stack and whole.stack[-1].name in REFUSERS and _is_below(whole.stack[-1], _HERE):
+        kept = [each for each in kept if not _is_below(each, _HERE)]  # as torch would have raised
     whole.stack = traceback.StackSummary.from_list(kept)
     return whole
 
@@ -153,6 +158,22 @@ def _fork_instead_of_spawn(client: RankLine) -> None:
     for module in modules:
         module.get_context = lambda method=None: context if method == "spawn" else get(method)
         module.set_start_method = lambda *_, **__: None
+
+
+def _rehearse_what_starts_again(plan: dict[str, Any]) -> None:
+    """A script that starts itself again, as Lightning does: what it starts are ranks, too."""
+    real: Foreign = subprocess.Popen.__init__
+    itself = [os.path.realpath(each) for each in (sys.executable, plan["script"])]
+    nursery = os.path.join(_HERE, "nursery.py")  # noqa: PTH118 - as text
+
+    @functools.wraps(real)
+    def started(self: Foreign, args: Foreign, *more: Foreign, **named: Foreign) -> None:
+        words = list(map(os.fspath, args)) if isinstance(args, list | tuple) else []
+        if [os.path.realpath(each) for each in words[:2]] == itself:
+            args = [words[0], nursery, plan["path"], "again", *words[2:]]
+        real(self, args, *more, **named)
+
+    subprocess.Popen.__init__ = started  # type: ignore[method-assign] # the same call
 
 
 def _tell_ends_of_children(client: RankLine) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from unhang.model import Frame
 from unhang.rehearse.matching.agreement import MemberMeeting
 from unhang.rehearse.matching.issue import Issue
 from unhang.rehearse.matching.talking import Message
+from unhang.stacks.ownership import is_library
 
 Frames: TypeAlias = tuple[tuple[str, str, int], ...]
 """Function, file, line; innermost first."""
@@ -107,6 +109,7 @@ class LivingRank:
         asked: Groups that it called `new_group` for: members, and where.
         steps: How many calls it had made at the end of each step of its optimizer.
         code: Its exit code; None while it runs.
+        error_frames: Where it raised its error, or without one called `sys.exit`.
     """
 
     pid: int
@@ -127,3 +130,8 @@ class LivingRank:
     batches: dict[int, OneLaunch] = field(default_factory=dict)
     groups: list[RankGroup] = field(default_factory=list)
     asked: list[tuple[tuple[int, ...], Frames]] = field(default_factory=list)
+
+
+def own_lines(frames: Frames) -> Frames:
+    """The script's own lines on the way to a call."""
+    return tuple(frame for frame in frames if not is_library(Frame(*frame)))

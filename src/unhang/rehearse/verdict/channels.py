@@ -27,7 +27,7 @@ def with_earlier_partners(finding: Finding, referee: Referee) -> Finding:
     ranks = sorted({rank for call in finding.calls for rank in call.ranks})
     for rank in ranks if finding.role == "cause" else ():
         process = referee.ranks.get(rank)
-        for call in _waiting(process) if process else ():
+        for call in unmet(process) if process else ():
             partner = referee.ranks.get(call.issue.peer)
             before = _before(call, partner) if partner else None
             frame = user_frame(Frame(*each) for each in before.frames) if before else None
@@ -38,15 +38,18 @@ def with_earlier_partners(finding: Finding, referee: Referee) -> Finding:
     return finding
 
 
-def _waiting(process: LivingRank) -> Iterator[MadeCall]:
+def unmet(process: LivingRank) -> Iterator[MadeCall]:
     """Sends and receives of a rank that have not met."""
     return (c for c in process.calls.values() if c.issue.op in _SIDES and not c.met_ns)
 
 
 def _before(call: MadeCall, partner: LivingRank) -> MadeCall | None:
     """The last call of a partner that met one like this; None where it waits in an exchange."""
-    if any(_waiting(partner)):
-        return None
+    return None if any(unmet(partner)) else last_partner(call, partner)
+
+
+def last_partner(call: MadeCall, partner: LivingRank) -> MadeCall | None:
+    """The last call of a partner that met one like this."""
     other = _SIDES[call.issue.op][0]
     found = (
         each

@@ -11,19 +11,17 @@ the one under a further condition is a turning off.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final, TypeAlias
 
-from unhang.model import Frame
-from unhang.rehearse.matching.parties import Frames, LivingRank
+from unhang.rehearse.matching.parties import Frames, LivingRank, own_lines
 from unhang.rehearse.matching.referee import Referee
+from unhang.rehearse.verdict.blaming import with_culprits
 from unhang.rehearse.verdict.conditions import conditions_of
-from unhang.report import Finding, Site
-from unhang.stacks.ownership import is_library
+from unhang.report import Finding
 from unhang.wording import rank_phrase
 
-_Way: TypeAlias = tuple[tuple[str, str, int], ...]
 _Words: TypeAlias = Callable[[Sequence[int], Sequence[int]], str]
 _SIDES: Final = 2
 _ALWAYS: Final = frozenset({"__name__ == '__main__'"})
@@ -50,16 +48,10 @@ def with_odd_side(finding: Finding, referee: Referee) -> Finding:
     ranks = tuple(process.rank for process in odd[0])
     victims = tuple(sorted({r for call in finding.calls for r in call.ranks} - set(ranks)))
     return replace(
-        finding,
-        culprits=ranks,
+        with_culprits(finding, ranks),
         victims=victims,
         confidence="medium",
         confidence_reasons=("both sides are equally large",),
-        sites=tuple(_with_role(site, ranks) for site in finding.sites),
-        calls=tuple(
-            replace(call, role="culprit" if set(call.ranks) & set(ranks) else "victim")
-            for call in finding.calls
-        ),
         evidence=(evidence(ranks, victims), *finding.evidence),
     )
 
@@ -138,12 +130,12 @@ def _went_further(mine: list[LivingRank], theirs: list[LivingRank]) -> bool:
     return known or _is_further_in(my_way[::-1], their_way[::-1])
 
 
-def _is_conditional(way: _Way) -> bool:
+def _is_conditional(way: Frames) -> bool:
     """Whether a line of a way is known to stand under a condition."""
     return any(set(conditions_of(file, line) or ()) - _ALWAYS for _, file, line in way)
 
 
-def _is_further_in(mine: _Way, theirs: _Way) -> bool:
+def _is_further_in(mine: Frames, theirs: Frames) -> bool:
     """Of two ways from the outermost line in: whether one has conditions more after they part."""
     pairs = zip(mine, theirs, strict=False)
     at = next((n for n, (my, their) in enumerate(pairs) if my != their), None)
@@ -155,26 +147,22 @@ def _is_further_in(mine: _Way, theirs: _Way) -> bool:
     return len(my_ifs) > len(their_ifs) and my_ifs[: len(their_ifs)] == their_ifs
 
 
-def _conditions_from(way: _Way) -> tuple[str, ...] | None:
+def _conditions_from(way: Frames) -> tuple[str, ...] | None:
     """All conditions on a way, from the outermost line in; None where a source is not there."""
     found = [conditions_of(file, line) for _, file, line in way]
     known = [each for each in found if each is not None]
     return tuple(c for each in known for c in each) if len(known) == len(found) else None
 
 
-def _may_be_left_out(way: _Way) -> bool:
+def _may_be_left_out(way: Frames) -> bool:
     """Whether a way stands under a condition: a line that stands under none is one to come to."""
     found = [conditions_of(file, line) for _, file, line in way]
     return any(each is None or set(each) - _ALWAYS for each in found)
 
 
-def _ways(process: LivingRank) -> list[_Way]:
+def _ways(process: LivingRank) -> list[Frames]:
     """The script's own lines on the way to each call of a rank, in order."""
-    return [_own(call.frames) for call in process.calls.values()]
-
-
-def _own(frames: Frames) -> _Way:
-    return tuple(frame for frame in frames if not is_library(Frame(*frame)))
+    return [own_lines(call.frames) for call in process.calls.values()]
 
 
 def _evidence(odd: Sequence[int], others: Sequence[int]) -> str:
@@ -191,7 +179,3 @@ def _among(others: Sequence[int], odd: Sequence[int], victims: Sequence[int]) ->
 def _conditional(odd: Sequence[int], others: Sequence[int]) -> str:
     who = f"{rank_phrase(odd).capitalize()} came to a line under a condition"
     return f"{who}, at which {rank_phrase(others)} made no call."
-
-
-def _with_role(site: Site, culprits: Iterable[int]) -> Site:
-    return replace(site, role="culprit" if set(site.ranks) & set(culprits) else "victim")

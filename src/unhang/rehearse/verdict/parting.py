@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from unhang.model import Frame
 from unhang.rehearse.matching.parties import Frames, LivingRank
@@ -44,13 +44,16 @@ def with_parting(finding: Finding, referee: Referee) -> Finding:
 
 
 def with_waiting_lines(finding: Finding, referee: Referee) -> Finding:
-    """A finding with the lines at which its ranks wait, or poll, where no site says them."""
-    roles = {rank: site.role for site in finding.sites for rank in site.ranks}
+    """A finding with the lines at which its ranks wait, poll or ended, where no site has them."""
+    roles: dict[int, Literal["culprit", "victim"]] = dict.fromkeys(finding.culprits, "culprit")
+    for site in finding.sites:
+        roles.update(dict.fromkeys(site.ranks, site.role))
     told = {(site.file, site.line) for site in finding.sites}
     places: dict[tuple[str, Frame], list[int]] = {}
     for rank, role in sorted(roles.items()):
         process = referee.ranks.get(rank)
-        frame = _own(process.place)[-1:] if process and process.code is None else ()
+        ended = process is not None and process.code is not None
+        frame = _own(process.error_frames if ended else process.place)[-1:] if process else ()
         if frame and (frame[0].file, frame[0].line) not in told:
             places.setdefault((role, frame[0]), []).append(rank)
     sites = (

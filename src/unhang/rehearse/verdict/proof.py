@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 from unhang.analysis.words.decisions import sentence
 from unhang.errors import ToolError
@@ -21,6 +21,7 @@ from unhang.kinds import INSUFFICIENT_EVIDENCE
 from unhang.model import Frame, Note
 from unhang.rehearse.matching.parties import LivingRank
 from unhang.rehearse.matching.referee import Referee, RehearsalEnd
+from unhang.rehearse.verdict.blaming import with_culprits
 from unhang.rehearse.verdict.channels import with_earlier_partners
 from unhang.rehearse.verdict.failures import with_failures, with_never_started
 from unhang.rehearse.verdict.grouping import with_groups_made
@@ -33,8 +34,9 @@ from unhang.rehearse.verdict.standins import (
     standing_for,
     with_doubts,
 )
+from unhang.rehearse.verdict.oddcount import with_odd_exchange
 from unhang.rehearse.verdict.unseen import with_unseen
-from unhang.report import Confidence, Decision, Finding, Reason, Report, Subject
+from unhang.report import Confidence, Decision, Finding, RankStatus, Reason, Report, Subject
 from unhang.stacks.ownership import is_library, user_frame
 from unhang.wording import count_of, printable, rank_phrase
 
@@ -43,7 +45,7 @@ _SOURCE: Final = "rehearsal"
 _LAST: Final = 4096
 _LACKS: Final = re.compile(
     r"(?:ModuleNotFoundError|ImportError):"
-    r"|(?:RuntimeError|NotImplementedError|AssertionError|ValueError): .*"
+    r"|(?:RuntimeError|NotImplementedError|AssertionError|ValueError|TypeError): .*"
     r"(?:\bCUDA\b|\bNVIDIA\b|\baccelerator device|\b[Tt]riton\b"
     r"|Tried to instantiate dummy base class"
     r"|not implemented (?:for|on) (?:the )?'?(?:CPU|Half|BFloat16|Float8)"
@@ -264,20 +266,23 @@ def _of_program(report: Report, referee: Referee) -> Report:
     decision = report.decision
     if decision is None or not report.causes:
         return report
-    findings = tuple(_with_lines(each, referee) for each in report.findings)
-    decision = replace(decision, confidence=findings[0].confidence)
+    old, findings = report.findings[0], tuple(_with_lines(f, referee) for f in report.findings)
+    report = _about(report, findings)
+    decision = replace(report.decision or decision, confidence=findings[0].confidence)
     if decision.action != "fix-code":
         reason: Reason = "deadlock" if findings[0].family == "deadlock" else "wrong-calls"
-        text = sentence("fix-code", reason, decision.subjects)
-        decision = replace(decision, action="fix-code", reason=reason, text=text)
-    old, new = report.findings[0].summary, findings[0].summary
-    summary = report.summary.replace(old, new)  # what follows it counts further causes
-    return replace(report, summary=summary, findings=findings, decision=decision)
+        decision = replace(decision, action="fix-code", reason=reason)
+    text = sentence(decision.action, decision.reason, decision.subjects)
+    decision = replace(decision, text=text)
+    # What follows the first counts further causes.
+    summary = report.summary.replace(old.summary, findings[0].summary)
+    return replace(report, summary=summary, decision=decision)
 
 
 def _with_lines(finding: Finding, referee: Referee) -> Finding:
     """A finding with its odd side, and with the lines that no dump shows."""
-    finding = with_unseen(with_odd_side(finding, referee), referee)
+    finding = with_odd_exchange(with_odd_side(finding, referee), referee)
+    finding = with_unseen(finding, referee)
     finding = with_parting(_not_late(finding), referee)
     return with_earlier_partners(with_waiting_lines(finding, referee), referee)
 
@@ -318,11 +323,25 @@ def _with_ends(report: Report, referee: Referee) -> Report:
     findings = tuple(_with_end(finding, ended, referee) for finding in report.findings)
     if findings == report.findings:
         return report
-    decision, first = report.decision, findings[0]
-    if decision is not None and first.culprits != report.findings[0].culprits:
-        subjects = tuple(Subject("rank", f"rank {rank}", rank=rank) for rank in first.culprits)
-        decision = replace(decision, subjects=subjects, confidence=first.confidence)
-    return replace(report, summary=first.summary, findings=findings, decision=decision)
+    return _about(replace(report, summary=findings[0].summary), findings)
+
+
+def _about(report: Report, findings: tuple[Finding, ...]) -> Report:
+    """The report with other findings: its decision, and the state of ranks, follow the first."""
+    first, before = findings[0], report.findings[0]
+    decision = report.decision
+    if decision is None or first.culprits == before.culprits:
+        return replace(report, findings=findings)
+    subjects = tuple(Subject("rank", f"rank {rank}", rank=rank) for rank in first.culprits)
+    decision = replace(decision, subjects=subjects, confidence=first.confidence)
+    ranks = tuple(_in_role(status, first, before) for status in report.ranks)
+    return replace(report, findings=findings, decision=decision, ranks=ranks)
+
+
+def _in_role(status: RankStatus, now: Finding, before: Finding) -> RankStatus:
+    if status.rank in now.culprits:
+        return replace(status, status="culprit")
+    return replace(status, status="waiting") if status.rank in before.culprits else status
 
 
 def _with_end(finding: Finding, ended: set[int], referee: Referee) -> Finding:
@@ -333,7 +352,9 @@ def _with_end(finding: Finding, ended: set[int], referee: Referee) -> Finding:
     if inside and absent <= ended and len(inside) < len(absent):
         return _turned(finding, sorted(inside), sorted(absent))
     gone = sorted(set(finding.culprits) & ended)
-    words = [_came_to_end(gone)] if gone else list(_awaited(finding.culprits, referee))
+    words = (
+        list(_came_to_ends(gone, referee)) if gone else list(_awaited(finding.culprits, referee))
+    )
     return replace(finding, evidence=(*words, *finding.evidence))
 
 
@@ -364,6 +385,21 @@ def _members(finding: Finding, referee: Referee) -> set[int]:
     return {rank for group in groups for rank in group.running}
 
 
+def _came_to_ends(ranks: Sequence[int], referee: Referee) -> Iterator[str]:
+    """Where ranks left their script, if not at its end."""
+    left: dict[Frame | None, list[int]] = {}
+    for rank in ranks:
+        frames = (Frame(*each) for each in referee.ranks[rank].error_frames)
+        left.setdefault(user_frame(frames), []).append(rank)
+    for frame, those in left.items():
+        if frame is None:
+            yield _came_to_end(those)
+        else:
+            where = printable(f"{Path(frame.file).name}:{frame.line} in {frame.function}")
+            who = rank_phrase(those).capitalize()
+            yield f"{who} left the script by sys.exit at {where}, with exit code 0."
+
+
 def _came_to_end(ranks: Sequence[int]) -> str:
     return f"{rank_phrase(ranks).capitalize()} came to the end of the script, with exit code 0."
 
@@ -372,18 +408,11 @@ def _turned(finding: Finding, inside: Sequence[int], absent: Sequence[int]) -> F
     """A call that few ranks make, and most came to their end without it: it is one too many."""
     verb = "calls" if len(absent) == 1 else "call"
     return replace(
-        finding,
+        with_culprits(finding, inside),
         summary=f"{rank_phrase(inside)} called {finding.op} #{finding.seq}, which "
         f"{rank_phrase(absent)} never {verb}.".capitalize(),
         confidence="medium",
         confidence_reasons=("the other ranks may have left it out instead",),
-        culprits=tuple(inside),
         victims=(),
-        sites=tuple(replace(site, role=_side(site.ranks, inside)) for site in finding.sites),
-        calls=tuple(replace(call, role=_side(call.ranks, inside)) for call in finding.calls),
         evidence=(_came_to_end(absent),),
     )
-
-
-def _side(ranks: Sequence[int], culprits: Sequence[int]) -> Literal["culprit", "victim"]:
-    return "culprit" if set(ranks) & set(culprits) else "victim"

@@ -9,15 +9,22 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Final
 
-from unhang.analysis.rules.call_mismatch import OP_MISMATCH, SPLIT_MISMATCH
+from unhang.analysis.rules.call_mismatch import (
+    DTYPE_MISMATCH,
+    OP_MISMATCH,
+    SHAPE_MISMATCH,
+    SPLIT_MISMATCH,
+)
 from unhang.analysis.rules.not_progressing import JOINED_NOT_PROGRESSING
 from unhang.analysis.rules.p2p_mismatch import P2P_MISMATCH
 from unhang.model import Group
 from unhang.rehearse.matching.encounters import unpaired
-from unhang.rehearse.matching.parties import MadeCall
+from unhang.rehearse.matching.parties import Frames, MadeCall, own_lines
 from unhang.rehearse.matching.referee import Referee
+from unhang.rehearse.verdict.blaming import with_culprits
 from unhang.report import Finding
 from unhang.wording import count_of, printable, rank_phrase
 
@@ -36,11 +43,43 @@ _TWO_COMMUNICATORS: Final = (
 
 def with_unseen(finding: Finding, referee: Referee) -> Finding:
     """A finding with the kind and the words of what the referee alone knows."""
-    if finding.code == OP_MISMATCH.code:
+    if finding.code in (OP_MISMATCH.code, SPLIT_MISMATCH.code):
         return _with_counterparts(finding, referee)
+    if finding.code in (SHAPE_MISMATCH.code, DTYPE_MISMATCH.code):
+        return _with_lines(finding, referee)
     if finding.code == JOINED_NOT_PROGRESSING.code:
         return _with_communicators(finding, referee)
     return finding
+
+
+def _with_lines(finding: Finding, referee: Referee) -> Finding:
+    """Calls of one operation that ranks made at different lines: they are different calls."""
+    calls = _apart(finding, referee)
+    sides: defaultdict[Frames, list[int]] = defaultdict(list)
+    for call in calls:
+        sides[own_lines(call.frames)].append(call.process.rank)
+    alike = [set(call.ranks) for call in finding.calls]
+    mixed = any(sum(not side.isdisjoint(ranks) for side in alike) > 1 for ranks in sides.values())
+    if len(sides) < len(alike) or mixed or not all(sides):
+        return finding
+    ordered = sorted(sides.items(), key=lambda side: -len(side[1]))
+    told = "; ".join(f"{rank_phrase(ranks)} at {_line(way)}" for way, ranks in ordered)
+    circle = calls[0].circle
+    label = Group(circle.name, circle.description, circle.ranks).label
+    return replace(
+        finding,
+        code=OP_MISMATCH.code,
+        summary=f"Members of {printable(label)} made {finding.op} #{finding.seq} at different "
+        f"lines: {told}.",
+        evidence=(f"The sizes differ: {finding.summary}", *finding.evidence),
+        actions=OP_MISMATCH.actions,
+        alternatives=(),
+    )
+
+
+def _line(way: Frames) -> str:
+    _, file, line = way[0]
+    return printable(f"{Path(file).name}:{line}")
 
 
 def _with_counterparts(finding: Finding, referee: Referee) -> Finding:
@@ -54,7 +93,7 @@ def _with_counterparts(finding: Finding, referee: Referee) -> Finding:
     text = _roots(what, calls) or _shares(what, calls)
     if not text:
         return finding
-    return replace(
+    finding = replace(
         finding,
         code=SPLIT_MISMATCH.code,
         summary=text,
@@ -62,6 +101,14 @@ def _with_counterparts(finding: Finding, referee: Referee) -> Finding:
         actions=_ACTIONS["root" if calls[0].issue.root >= 0 else "share"],
         alternatives=(),
     )
+    return finding if finding.culprits else with_culprits(finding, _in_all_pairs(calls))
+
+
+def _in_all_pairs(calls: Sequence[MadeCall]) -> tuple[int, ...]:
+    """The one rank that is in each of several pairs that do not fit, if one is."""
+    pairs = unpaired(calls)
+    odd = set.intersection(*map(set, pairs)) if len(pairs) > 1 else set()
+    return tuple(calls[place].process.rank for place in odd) if len(odd) == 1 else ()
 
 
 _ACTIONS: Final = {

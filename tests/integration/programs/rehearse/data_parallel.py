@@ -8,6 +8,7 @@ import threading
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
 FAULT = sys.argv[1]
@@ -51,6 +52,7 @@ def main():
     torch.cuda.set_device(local)
     model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 2)).to(f"cuda:{local}")
     model = DistributedDataParallel(model, device_ids=[local])
+    model.register_comm_hook(None, default_hooks.bf16_compress_hook)  # asks for CUDA's version
     optimizer = torch.optim.AdamW(model.parameters())
     scaler = torch.amp.GradScaler("cuda")
     with torch.cuda.graph(torch.cuda.CUDAGraph(), pool=torch.cuda.graph_pool_handle()):
