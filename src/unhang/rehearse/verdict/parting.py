@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, Literal, TypeAlias
+from typing import Final, TypeAlias
 
 from unhang.model import Frame
 from unhang.rehearse.matching.parties import Frames, LivingRank
@@ -45,7 +45,7 @@ def with_parting(finding: Finding, referee: Referee) -> Finding:
 
 def with_waiting_lines(finding: Finding, referee: Referee) -> Finding:
     """A finding with the lines at which its ranks wait, poll or ended, where no site has them."""
-    roles: dict[int, Literal["culprit", "victim"]] = dict.fromkeys(finding.culprits, "culprit")
+    roles: dict[int, str] = dict.fromkeys(finding.culprits, "culprit")
     for site in finding.sites:
         roles.update(dict.fromkeys(site.ranks, site.role))
     told = {(site.file, site.line) for site in finding.sites}

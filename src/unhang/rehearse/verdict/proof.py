@@ -25,6 +25,7 @@ from unhang.rehearse.verdict.blaming import with_culprits
 from unhang.rehearse.verdict.channels import with_earlier_partners
 from unhang.rehearse.verdict.failures import with_failures, with_never_started
 from unhang.rehearse.verdict.grouping import with_groups_made
+from unhang.rehearse.verdict.oddcount import with_odd_exchange
 from unhang.rehearse.verdict.oddside import with_odd_side
 from unhang.rehearse.verdict.parting import with_parting, with_waiting_lines
 from unhang.rehearse.verdict.standins import (
@@ -34,7 +35,6 @@ from unhang.rehearse.verdict.standins import (
     standing_for,
     with_doubts,
 )
-from unhang.rehearse.verdict.oddcount import with_odd_exchange
 from unhang.rehearse.verdict.unseen import with_unseen
 from unhang.report import Confidence, Decision, Finding, RankStatus, Reason, Report, Subject
 from unhang.stacks.ownership import is_library, user_frame
