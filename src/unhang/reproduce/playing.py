@@ -15,7 +15,7 @@ from unhang.analysis import diagnose
 from unhang.ingest import load
 from unhang.rehearse.endstate import write_case
 from unhang.rehearse.matching.referee import Referee, RehearsalEnd
-from unhang.report import Report
+from unhang.report import Finding, Report
 from unhang.reproduce.schedule import Move, Programs
 
 _FAMILIES: Final = frozenset({"absent", "disagreement", "deadlock"})
@@ -39,10 +39,17 @@ def judgement_of(report: Report, names: tuple[int, ...] = ()) -> Judgement | Non
         names: Which rank of the job each of its ranks is; the same where empty.
     """
     cause = next(iter(report.causes), None)
-    if cause is None or cause.family not in _FAMILIES:
-        return None
-    ranks = tuple(sorted(names[r] if names else r for r in cause.culprits))
-    return Judgement(cause.code, cause.slug, ranks)
+    return _judgement(cause, names) if cause and cause.family in _FAMILIES else None
+
+
+def judgements_of(report: Report, names: tuple[int, ...]) -> set[Judgement]:
+    """All that a report says of calls, also where it takes a process's end for the cause."""
+    return {_judgement(each, names) for each in report.findings if each.family in _FAMILIES}
+
+
+def _judgement(finding: Finding, names: tuple[int, ...]) -> Judgement:
+    ranks = tuple(sorted(names[r] if names else r for r in finding.culprits))
+    return Judgement(finding.code, finding.slug, ranks)
 
 
 def judgement_of_played(programs: Programs) -> Judgement | None:

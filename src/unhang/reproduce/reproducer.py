@@ -12,7 +12,7 @@ from unhang.case import Case
 from unhang.errors import NoEvidenceError
 from unhang.report import Finding, Report
 from unhang.reproduce.playing import Judgement, judgement_of, judgement_of_played
-from unhang.reproduce.schedule import Programs, of_one_size, programs_of, ways_of
+from unhang.reproduce.schedule import Programs, of_few_elements, of_one_size, programs_of, ways_of
 from unhang.reproduce.scripting import ranks_of_job, script_of
 from unhang.reproduce.shrinking import shrunk
 
@@ -57,8 +57,8 @@ def reproducer_of(case: Case) -> Reproducer:
         )
     small = shrunk(whole, lambda some: judgement_of_played(some) == wanted, _spare(report, whole))
     if all(move.frame for made in small.moves.values() for move in made):  # lines tell calls apart
-        plain = of_one_size(small)
-        small = plain if judgement_of_played(plain) == wanted else small
+        lighter = (of_one_size(small), of_few_elements(small))
+        small = next((each for each in lighter if judgement_of_played(each) == wanted), small)
     return Reproducer(small, wanted, report.summary, whole.size, len(whole.names))
 
 
@@ -73,7 +73,7 @@ def text_of(found: Reproducer, how: str, name: str) -> str:
 
     Args:
         found: What it is to do.
-        how: "gloo" or "rehearsal" as it was tried, "" for not at all.
+        how: As it was tried: "gloo", "error" or "rehearsal"; "" for not at all.
         name: Its file's name.
 
     Raises:
@@ -83,6 +83,7 @@ def text_of(found: Reproducer, how: str, name: str) -> str:
     command = f"torchrun --nproc-per-node {len(programs.names)} {name}"
     shown = {
         "gloo": f"Hangs: {command}",
+        "error": f"Gloo ends it by an error where NCCL hangs, with the same verdict: {command}",
         "rehearsal": f"Gloo does not hang here as NCCL does: unhang rehearse -- {command}",
         "": f"Not tried. It should hang: {command}",
     }[how]

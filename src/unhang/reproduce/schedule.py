@@ -11,6 +11,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -320,6 +321,26 @@ def of_one_size(programs: Programs) -> Programs:
         rank: tuple(_small(move, len(programs.groups[move.group].members)) for move in made)
         for rank, made in programs.moves.items()
     }
+    return replace(programs, moves=moves)
+
+
+def of_few_elements(programs: Programs) -> Programs:
+    """The same calls with small tensors that differ in size where those of the case do."""
+    sizes: defaultdict[Unit, set[int]] = defaultdict(set)
+    for move in (move for made in programs.moves.values() for move in made):
+        sizes[move.unit] |= {prod(shape) for shape in (*move.inputs, *move.outputs)}
+
+    def small(move: Move) -> Move:
+        known = sorted(sizes[move.unit])
+        if _BY_MEMBER.get(_ALIKE.sub("", move.op)):
+            return move
+        inputs, outputs = (
+            tuple((_SMALL * (1 + known.index(prod(shape))),) for shape in shapes)
+            for shapes in (move.inputs, move.outputs)
+        )
+        return replace(move, inputs=inputs, outputs=outputs)
+
+    moves = {rank: tuple(map(small, made)) for rank, made in programs.moves.items()}
     return replace(programs, moves=moves)
 
 

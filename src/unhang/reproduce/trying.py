@@ -1,7 +1,7 @@
-"""Run a reproducer once: does it hang on Gloo as the case did, or does a rehearsal show it?
+"""Run a reproducer once: does it hang on Gloo as the case did, fail, or does a rehearsal show it?
 
-Gloo ends some disagreements by an error, or lets them pass, where NCCL hangs. A rehearsal knows
-both kinds, so it is asked where Gloo says something else.
+Gloo ends some disagreements by an error where NCCL hangs: that is as good, if the same is said of
+the calls. Others it lets pass. A rehearsal knows all, so it is asked where Gloo says other things.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from unhang.rehearse.commandline import RehearsedJob
 from unhang.rehearse.rehearsal import rehearsed
 from unhang.rehearse.wishes import RehearsalWishes
 from unhang.report import Report
-from unhang.reproduce.playing import Judgement, judgement_of
+from unhang.reproduce.playing import Judgement, judgement_of, judgements_of
 
 MOST_TRIED: Final = 16
 """Ranks of a run here: each is a process with torch in it, of some 200 MB."""
@@ -38,7 +38,8 @@ class Trial:
     """What a run of a reproducer showed.
 
     Attributes:
-        how: "gloo", "rehearsal"; "" where neither gave the verdict of the case.
+        how: "gloo" where it hangs there, "error" where Gloo ends it and the calls are judged alike,
+            "rehearsal"; "" where none gave the verdict of the case.
         said: The last verdict, in its words.
     """
 
@@ -60,8 +61,10 @@ def tried(script: Path, names: tuple[int, ...], wanted: Judgement) -> Trial:
         wanted: The verdict that it is to get.
     """
     report = _on_gloo(script, len(names))
-    if report is not None and judgement_of(report, names) == wanted:
-        return Trial("gloo", report.summary)
+    if report is not None and wanted in judgements_of(report, names):
+        ended = any(finding.family == "failure" for finding in report.findings)
+        if ended or judgement_of(report, names) == wanted:
+            return Trial("error" if ended else "gloo", report.summary)
     try:
         job = RehearsedJob(sys.executable, str(script), ranks=len(names))
         with rehearsed(job, RehearsalWishes(limit_s=_LIMIT_S), ()) as (case, _, _place):

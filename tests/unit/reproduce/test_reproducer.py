@@ -14,7 +14,15 @@ from unhang.ingest import load
 from unhang.model import Frame, Group
 from unhang.reproduce.playing import judgement_of_played
 from unhang.reproduce.reproducer import reproducer_of, text_of
-from unhang.reproduce.schedule import Move, Programs, held_up, of_one_size, programs_of, with_ranks
+from unhang.reproduce.schedule import (
+    Move,
+    Programs,
+    held_up,
+    of_few_elements,
+    of_one_size,
+    programs_of,
+    with_ranks,
+)
 from unhang.reproduce.scripting import script_of
 from unhang.reproduce.shrinking import shrunk
 from unhang.testing import FakeJob
@@ -106,6 +114,14 @@ def test_small_tensors_have_a_part_for_each_member() -> None:
     barrier = move(2, op="barrier", inputs=(), outputs=())
     small = of_one_size(programs([gather, barrier], [gather, barrier])).moves[0]
     assert [(each.inputs, each.outputs) for each in small] == [(((8,),), ((16,),)), ((), ())]
+
+
+def test_sizes_that_differ_stay_so_and_become_small() -> None:
+    """What is alike stays alike, in one call as in the tensors of one rank."""
+    large, larger = ((5_000, 5_000),), ((5_001, 5_000),)
+    sides = [[move(1, inputs=size, outputs=size)] for size in (large, larger, large)]
+    small = of_few_elements(programs(*sides)).moves
+    assert [small[rank][0].inputs for rank in range(3)] == [((8,),), ((16,),), ((8,),)]
 
 
 def test_a_list_that_nccl_recorded_as_one_tensor_is_a_list_again() -> None:

@@ -101,6 +101,7 @@ def _tried(found: Reproducer, name: str) -> str:
 def _said(found: Reproducer, how: str) -> str:
     run = {
         "gloo": "tried: it hangs in the same way",
+        "error": "tried: Gloo ends it by an error, and the same is said of its calls",
         "rehearsal": "it does not hang on Gloo; a rehearsal of it says the same as the case",
         "": "not tried",
     }[how]

@@ -351,7 +351,8 @@ def _with_end(finding: Finding, ended: set[int], referee: Referee) -> Finding:
     absent = _members(finding, referee) - inside
     if inside and absent <= ended and len(inside) < len(absent):
         return _turned(finding, sorted(inside), sorted(absent))
-    gone = sorted(set(finding.culprits) & ended)
+    left = {r for r, p in referee.ranks.items() if p.error_frames and not p.error}
+    gone = sorted(set(finding.culprits) & (ended | left))
     words = (
         list(_came_to_ends(gone, referee)) if gone else list(_awaited(finding.culprits, referee))
     )
@@ -397,7 +398,8 @@ def _came_to_ends(ranks: Sequence[int], referee: Referee) -> Iterator[str]:
         else:
             where = printable(f"{Path(frame.file).name}:{frame.line} in {frame.function}")
             who = rank_phrase(those).capitalize()
-            yield f"{who} left the script by sys.exit at {where}, with exit code 0."
+            start = f"{who} left the script by sys.exit at {where}, with exit code "
+            yield f"{start}{referee.ranks[those[0]].code}."
 
 
 def _came_to_end(ranks: Sequence[int]) -> str:
