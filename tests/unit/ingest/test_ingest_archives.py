@@ -212,5 +212,5 @@ def test_an_archive_of_texts_is_judged(
     assert main([command, str(tmp_path / "in" / "logs.zip")]) == 1
     out = capsys.readouterr().out
     assert "culprit    rank 1" in out
-    assert "logs.zip!../rank_1.log" in out
+    assert "logs.zip!../rank_1.log" in "".join(out.split())  # long paths are broken
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["in", "logs.zip"]
