@@ -22,7 +22,7 @@ SCRIPTS = {
     "recorder_jobs": "gloo_calls", "stacks_merge": "columns", "stacks_live": "commands",
     "run_overhead": "commands", "hang_watch": "simulated", "hang_watch_auto": "simulated",
     "slow_ranks": "simulated", "hang_verdict": "live_hangs", "detection": "live_hangs",
-    "logs": "commands", "fleet": "large_jobs",
+    "two_nodes": "live_hangs", "logs": "commands", "fleet": "large_jobs",
 }  # fmt: skip
 """Sections in the order of the page, and the script that measures each."""
 

@@ -1,6 +1,8 @@
 """A job for `live_hangs`: forked Gloo ranks with short steps, one of which stops.
 
-python benchmarks/hanging_job.py RANKS STEP_MS STEPS CULPRIT FAULT FILE
+python benchmarks/hanging_job.py RANKS STEP_MS STEPS CULPRIT FAULT FILE [FIRST WORLD]
+
+The ranks are those of one node: from FIRST on, of WORLD.
 """
 
 from __future__ import annotations
@@ -60,18 +62,21 @@ def train(step_ms: int, steps: int, stop: Callable[[], None] | None, moment: Pat
             dist.barrier()
 
 
-def main(ranks: int, step_ms: int, steps: int, culprit: int, fault: str, moment: Path) -> None:
+def main(numbers: list[int], fault: str, moment: Path, first: int = 0, world: int = 0) -> None:
     """Fork the ranks, which spares importing torch in each, and wait for them."""
+    ranks, step_ms, steps, culprit = numbers
+    world = world or ranks
     torch.set_num_threads(1)
     store = f"file://{moment.parent / 'store'}"
-    for rank in range(ranks):
+    for local in range(ranks):
+        rank = first + local
         if os.fork() == 0:
-            os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(ranks)}
+            os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(local), "WORLD_SIZE": str(world)}
             dist.init_process_group(
                 "gloo",
                 init_method=store,
                 rank=rank,
-                world_size=ranks,
+                world_size=world,
                 timeout=dt.timedelta(minutes=30),
             )
             train(step_ms, steps, STOPS[fault] if rank == culprit else None, moment)
@@ -82,4 +87,4 @@ def main(ranks: int, step_ms: int, steps: int, culprit: int, fault: str, moment:
 
 if __name__ == "__main__":
     words = sys.argv[1:]
-    main(int(words[0]), int(words[1]), int(words[2]), int(words[3]), words[4], Path(words[5]))
+    main([int(word) for word in words[:4]], words[4], Path(words[5]), *map(int, words[6:]))
