@@ -197,6 +197,7 @@ class Docket:
         while judging is not None and judging.is_alive() and time.monotonic() < deadline:
             if not self.context.in_time():
                 return
+            self.context.keep_up()
             judging.join(0.1)
 
 

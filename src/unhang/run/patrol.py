@@ -425,7 +425,7 @@ class Patrol:
             pausing = {*verdict.pausing, *self.watch.left}
             self.watch.wait_until(self.orders.grace_s, pausing)
         elif absent and self.others.company.leads:  # later each time: it may be for ever
-            self.watch.put_off(here)
+            self.watch.put_off(here, answers=True)
         return bool(late) or bool(absent)
 
     def _thaw_if_asked(self) -> None:

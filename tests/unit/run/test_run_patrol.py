@@ -172,6 +172,25 @@ def test_a_verdict_with_stacks_is_shown_where_it_says_something_else(
     assert (job.guard.verdict is refined) == newest
 
 
+def test_the_leader_hears_of_ranks_while_their_stacks_are_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it takes their node for one that does not answer, and ends nothing."""
+    job, looks = FakeJob(tmp_path, 12.0, 15.0, 3.0), 0
+
+    def look() -> None:
+        nonlocal looks
+        looks += 1
+
+    monkeypatch.setattr(job.others, "must_hear", lambda: True)
+    monkeypatch.setattr(job, "_look", look)
+    lives = iter((True, True, False))
+    thread: Any = SimpleNamespace(is_alive=lambda: next(lives), join=lambda _: None)
+    job.docket._refining = thread
+    job.docket.wait_for_stacks()
+    assert looks == 2
+
+
 @pytest.mark.parametrize(
     ("command", "python", "told"),
     [

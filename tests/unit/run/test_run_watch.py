@@ -261,6 +261,18 @@ def test_an_alarm_that_is_put_off_again_waits_twice_as_long() -> None:
         assert len(job.play(1)) == 1
 
 
+def test_an_alarm_that_other_nodes_left_unanswered_comes_again_as_soon_as_it_came() -> None:
+    """They were late by seconds: that is no reason to leave a job for minutes that hangs."""
+    job = Job(300.0, auto=True)
+    job.play(30, moves=True)
+    assert len(job.play(12)) == 1
+    for patience in (8, 16, 32):
+        job.watch.put_off([0], answers=True)
+        assert job.play(patience - 1) == []
+        (alarm,) = job.play(1)
+        assert alarm.again
+
+
 def test_an_alarm_beside_a_pause_comes_again_after_the_time_of_grace() -> None:
     """Whether or not it has stood still: only once, and not before so long a quiet."""
     job = Job(300.0, auto=True)

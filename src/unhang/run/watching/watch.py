@@ -154,6 +154,7 @@ class HangWatch:
     _movers: frozenset[int] = frozenset()
     _put_off: int = 0
     _until_s: float = 0.0
+    _limit_s: float = 0.0
 
     @property
     def moves(self) -> bool:
@@ -180,20 +181,26 @@ class HangWatch:
         watched = self.auto or self._movers
         return min(quiet, self._last_look_s - self._still_since_s) if watched else quiet
 
-    def put_off(self, movers: Iterable[int]) -> None:
+    def put_off(self, movers: Iterable[int], *, answers: bool = False) -> None:
         """The ranks that are waited for move: the alarm comes again once they have stood still.
 
         For twice as long each time, so that slow work is not looked at for ever.
+
+        Args:
+            movers: These ranks.
+            answers: It is answers of other nodes that are waited for: these need no longer than
+                the alarm itself took.
         """
         self._movers = frozenset(movers)
         self._put_off += 1
         self._still_since_s = self._last_look_s
-        self._until_s = 0.0
+        least_s = self._limit_s if answers else self.hang_after_s
+        self._until_s = least_s * 2 ** (self._put_off - 1)
 
     def wait_until(self, still_s: float, pausing: Iterable[int]) -> None:
         """Ranks that are waited for may only pause: the alarm comes again after so long a pause."""
         self._movers = frozenset(pausing)
-        self._until_s = still_s
+        self._until_s = still_s or self.hang_after_s / 2
 
     def see(self, look: ProgressLook) -> Alarm | Resumed | Working | None:
         """Take one look into account; says at most once that this quiet is a hang."""
@@ -208,7 +215,7 @@ class HangWatch:
         limit = self._limit_reached(look, quiet)
         if limit is None:
             return self._tell_of_work(look, quiet)
-        self._alarmed = True
+        self._alarmed, self._limit_s = True, limit
         self._note_calls()
         return replace(_alarm(look, quiet, limit), still_s=self.still_s)
 
@@ -275,15 +282,14 @@ class HangWatch:
     def _again(self, look: ProgressLook, quiet: float) -> Alarm | None:
         """The alarm once more, where those whose work put it off have stood still."""
         still = self.still_s
-        limit = self._until_s or self.hang_after_s * 2 ** (self._put_off - 1)
-        if still < limit:
+        if still < self._until_s:
             return None
         waiting = tuple(sorted(r.rank for r in look.ranks if r.waiting))
         who = rank_phrase(sorted(self._movers))
         self._movers = frozenset()
         self._note_calls()
         text = f"no call has finished for {quiet:.0f} s, and {who} stood still for {still:.0f} s"
-        return Alarm(quiet, limit, waiting, text, again=True, still_s=still)
+        return Alarm(quiet, self._until_s, waiting, text, again=True, still_s=still)
 
     def forget_alarm(self) -> None:
         """What was announced is over without a verdict for all: the alarm may be raised again."""
