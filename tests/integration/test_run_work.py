@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -65,6 +67,8 @@ def launch_and_tell(
             assert time.monotonic() < deadline, log.read_text()
             time.sleep(0.05)
         (folder / word).touch()
+        if process.poll() is None and (asleep := folder / "asleep").exists():
+            os.kill(int(asleep.read_text()), signal.SIGUSR1)
         code = process.wait(PATIENCE_S)
     finally:
         process.kill()
@@ -93,8 +97,8 @@ def test_a_rank_that_works_is_not_stuck(tmp_path: Path, fault: str) -> None:
 
 
 def test_a_rank_that_will_wake_is_not_stuck(tmp_path: Path) -> None:
-    """It sleeps until a moment that its memory tells, which is seconds away."""
-    outcome = launch(tmp_path, "rests", *kill())
+    """It sleeps until a moment that its memory tells, which is minutes away."""
+    outcome = launch_and_tell(tmp_path, "rests", "go-on")
     assert outcome.code == 0, outcome.said
     assert SPARED in outcome.said
     cause = replace(outcome, cases=outcome.cases[:1]).cause  # looked at again as long as it sleeps

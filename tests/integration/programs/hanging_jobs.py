@@ -5,6 +5,7 @@ where the culprit of the fault above it stands.
 """
 
 import atexit
+import contextlib
 import ctypes
 import datetime as dt
 import fcntl
@@ -340,6 +341,15 @@ def sleeps(rank: int) -> None:
             time.sleep(FOREVER)  # sleeps: here
 
 
+def steps(rank: int) -> None:
+    """All go on, until rank 0 is told to end."""
+    over = torch.zeros(1)
+    while not over.item():
+        over = torch.tensor([float(rank == 0 and Path("go-on").exists())])
+        dist.all_reduce(over)
+        time.sleep(0.1)
+
+
 def saves(rank: int) -> None:
     """Rank 0 writes checkpoints while the others wait, until it is told to go on."""
     for _ in range(10):
@@ -419,12 +429,19 @@ def late(rank: int) -> None:
 
 
 def rests(rank: int) -> None:
-    """A service told rank 0 when to come again; the others wait."""
+    """A service told rank 0 when to come again; the others wait, until a signal wakes it sooner."""
     for _ in range(10):
         dist.all_reduce(torch.ones(4))
     if rank == 0:
-        time.sleep(26)  # rests: here
+        signal.signal(signal.SIGUSR1, _wake)
+        Path("asleep").write_text(str(os.getpid()))
+        with contextlib.suppress(InterruptedError):
+            time.sleep(250)  # rests: here
     dist.barrier()
+
+
+def _wake(*_: object) -> None:
+    raise InterruptedError
 
 
 def _send_slowly(server: socket.socket) -> None:
