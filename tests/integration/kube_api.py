@@ -34,6 +34,7 @@ class KubeApi:
         pods: Their phases, by name.
         labels: The labels of all of them.
         execs: The pod of each exec.
+        enters: By pod, what runs a command in it; without, it runs on this machine.
         inside: What runs the command of an ephemeral container.
         debuggers: The ephemeral containers that were asked for.
     """
@@ -41,6 +42,7 @@ class KubeApi:
     pods: Mapping[str, str]
     labels: str
     execs: list[str] = field(default_factory=list)
+    enters: dict[str, list[str]] = field(default_factory=dict)
     inside: Sequence[str] = ()
     debuggers: list[dict[str, Any]] = field(default_factory=list)
 
@@ -141,7 +143,7 @@ class _Handler(BaseHTTPRequestHandler):
         if url.path.endswith("/attach"):
             command = [*self.api.inside, *self.api.debuggers[-1]["command"]]
         else:
-            command = query["command"]
+            command = [*self.api.enters.get(url.path.split("/")[-2], ()), *query["command"]]
         self.api.execs.append(url.path.split("/")[-2])
         self.send_response(101)
         self.send_header("Connection", "Upgrade")

@@ -334,29 +334,38 @@ def recipe(word: str) -> str:
     return found
 
 
-def test_the_batch_script_gives_one_verdict_and_ends_the_job(
-    nodes: Cluster, tmp_path: Path
-) -> None:
-    """The recipe's, but for two nodes without GPUs, on one loopback, and with less patience."""
+def batch(nodes: Cluster, folder: Path, fault: str) -> str:
+    """Submit the recipe's script, but for two nodes without GPUs, on one loopback, impatient."""
     script, hanging = recipe("hang-$SLURM_JOB_ID"), PROGRAMS / "hanging_jobs.py"
     for printed, here in (
         ("--nodes=4 ", "--nodes=2 "), (" --gpus-per-node=8", ""),
         ("torchrun --nnodes 4", "torchrun --local-addr 127.0.0.1 --nnodes 2"),
         ("--nproc-per-node 8", "--nproc-per-node 2"),
         ("| head -1)", "| head -1 | sed s/.*/127.0.0.1/)"),
-        (":29500", f":{free_ports(1)[0]}"), ("train.py", f"{hanging} sleeps"),
+        (":29500", f":{free_ports(1)[0]}"), ("train.py", f"{hanging} {fault}"),
         ("unhang run ", "unhang run --hang-after 6 --grace 0 "),
     ):  # fmt: skip
         assert printed in script
         script = script.replace(printed, here)
-    (tmp_path / "batch.sh").write_text(script)
+    (folder / "batch.sh").write_text(script)
     told = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
-    told["UNHANG_RUNTIME_DIR"] = str(tmp_path / "runtime")
+    told["UNHANG_RUNTIME_DIR"] = str(folder / "runtime")
     given = ",".join(f"{name}={value}" for name, value in told.items())
-    words = (f"--export=ALL,{given}", f"--chdir={tmp_path}", f"--output={tmp_path}/out")
-    number = nodes.submit(tmp_path / "batch.sh", *words)
-    running = ("squeue", "-h", "-o", "%i", "-t", "PD,R,CG")  # a job of other tests, too
-    wait_for(lambda: str(number) not in nodes.run(*running).split(), "that it is ended")
+    words = (f"--export=ALL,{given}", f"--chdir={folder}", f"--output={folder}/out")
+    return nodes.submit(folder / "batch.sh", *words)
+
+
+def ended(nodes: Cluster, number: str) -> bool:
+    """Whether a job is over; other tests have jobs, too."""
+    return number not in nodes.run("squeue", "-h", "-o", "%i", "-t", "PD,R,CG").split()
+
+
+def test_the_batch_script_gives_one_verdict_and_ends_the_job(
+    nodes: Cluster, tmp_path: Path
+) -> None:
+    """A rank is stuck: one case of the job's four ranks names it."""
+    number = batch(nodes, tmp_path, "sleeps")
+    wait_for(lambda: ended(nodes, number), "that it is ended")
     said = (tmp_path / "out").read_text()
     files = sorted(tmp_path.glob(f"hang-{number}*/report.json"))  # a slow start may be one, too
     reports = [json.loads(file.read_text()) for file in files]
@@ -365,6 +374,23 @@ def test_the_batch_script_gives_one_verdict_and_ends_the_job(
     assert (cause["code"], cause["culprits"]) == ("UH101", [1]), said
     assert {rank["rank"] for rank in report["ranks"]} == {0, 1, 2, 3}, said
     assert "ending the job" in said
+
+
+def test_the_batch_script_leaves_a_job_alone_that_evaluates(nodes: Cluster, tmp_path: Path) -> None:
+    """One rank works while those of both nodes wait for it; the job ends by itself, and well."""
+    number = batch(nodes, tmp_path, "evaluates")
+    out = tmp_path / "out"
+
+    def spared() -> bool:
+        assert not ended(nodes, number), out.read_text()
+        return out.exists() and "the job is left alone" in out.read_text()
+
+    wait_for(spared, "that it is left alone")
+    (tmp_path / "go-on").touch()
+    wait_for(lambda: ended(nodes, number), "its end")
+    assert "ending the job" not in out.read_text()
+    told = nodes.run("scontrol", "show", "job", number)
+    assert ("JobState=COMPLETED" in told, "ExitCode=0:0" in told) == (True, True), out.read_text()
 
 
 def test_a_task_prolog_arms_every_task(nodes: Cluster, tmp_path: Path) -> None:

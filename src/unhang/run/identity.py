@@ -12,18 +12,15 @@ from collections.abc import Mapping, Sequence
 
 from unhang.rankenv import scheduled_job
 from unhang.record.contact.runtime_dir import safe_name
-from unhang.run.meeting.invitation import option_of
+from unhang.run.meeting.invitation import option_of, told_torchrun
 
 
 def job_id(env: Mapping[str, str], command: Sequence[str], told: str = "") -> str:
     """The job's id: what the user says, what scheduler or launcher say, or one of our own."""
     if text := told or scheduled_job(env):
         return safe_name(text)
-    if spans_nodes(command):
-        for option in ("--rdzv-id", "--rdzv-endpoint", "--master-port"):
-            text = option_of(command, option)
-            if text and text != "none":
-                return safe_name(text)
+    if spans_nodes(env, command) and (text := _of_rendezvous(env, command)):
+        return safe_name(text)
     if env.get("RANK") and env.get("MASTER_PORT"):
         return safe_name(f"{env.get('MASTER_ADDR', 'local')}-{env['MASTER_PORT']}")
     return safe_name(f"{_name_of(command)}-{time.strftime('%H%M%S')}-{os.getpid()}")
@@ -34,10 +31,19 @@ def run_id() -> str:
     return safe_name(f"{os.uname().nodename}-{os.getpid()}-{time.time_ns() // 1_000_000}")
 
 
-def spans_nodes(command: Sequence[str]) -> bool:
+def spans_nodes(env: Mapping[str, str], command: Sequence[str]) -> bool:
     """Whether the launcher was to use more than one node."""
-    nodes = option_of(command, "--nnodes") or "1"
-    return nodes not in ("1", "1:1")
+    return told_torchrun(env, command, "nnodes") not in ("", "1", "1:1")
+
+
+def _of_rendezvous(env: Mapping[str, str], command: Sequence[str]) -> str:
+    """What the launcher's nodes have in common; in pods all jobs may have one port, 29500."""
+    for option in ("rdzv-id", "rdzv-endpoint"):
+        text = told_torchrun(env, command, option)
+        if text and text != "none":
+            return text
+    port, host = option_of(command, "--master-port"), env.get("PET_MASTER_ADDR", "")
+    return port or (f"{host}-{env.get('PET_MASTER_PORT', '')}" if host else "")
 
 
 def _name_of(command: Sequence[str]) -> str:

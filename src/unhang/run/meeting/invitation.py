@@ -96,9 +96,7 @@ def _beside_the_job(env: Mapping[str, str], command: Sequence[str]) -> tuple[str
     """A port near the job's rendezvous; None where it has one node, or nothing tells where."""
 
     def told(name: str) -> str:
-        return option_of(command, f"--{name}") or env.get(
-            f"PET_{name.upper().replace('-', '_')}", ""
-        )
+        return told_torchrun(env, command, name)
 
     if told("nnodes") not in ("", "1", "1:1"):
         text = told("rdzv-endpoint")
@@ -113,6 +111,11 @@ def _beside_the_job(env: Mapping[str, str], command: Sequence[str]) -> tuple[str
 
 def _beside(port: int) -> int:
     return port + _BESIDE if port + _BESIDE in _PORTS else port - _BESIDE
+
+
+def told_torchrun(env: Mapping[str, str], command: Sequence[str], name: str) -> str:
+    """What torchrun takes for an option ("nnodes"): of its command line, else of PET_NNODES."""
+    return option_of(command, f"--{name}") or env.get(f"PET_{name.upper().replace('-', '_')}", "")
 
 
 def option_of(command: Sequence[str], name: str) -> str:

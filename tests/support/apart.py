@@ -73,15 +73,22 @@ class Node:
         self, words: Sequence[str], env: Mapping[str, str], log: IO[bytes]
     ) -> subprocess.Popen[bytes]:
         """Start a command in its /tmp."""
-        entered = ["nsenter", "--target", str(self._first()), "--all", "--wd=/tmp", "--", *words]
         return subprocess.Popen(
-            entered, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={**os.environ, **env}
+            self.entered(*words),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env={**os.environ, **env},
         )
 
     def run(self, *words: str) -> None:
         """Run a command there; a failure is the test's."""
-        entered = ["nsenter", "--target", str(self._first()), "--all", "--", *words]
-        subprocess.run(entered, check=True, capture_output=True, timeout=PATIENCE_S)
+        subprocess.run(self.entered(*words), check=True, capture_output=True, timeout=PATIENCE_S)
+
+    def entered(self, *words: str) -> list[str]:
+        """The command that runs another one there, in its /tmp."""
+        inside = ("sh", "-c", 'cd /tmp && exec "$@"', "sh")  # nsenter's --wd is one of here
+        return ["nsenter", "--target", str(self._first()), "--all", "--", *inside, *words]
 
     def die(self) -> None:
         """Lose its network, then all its processes: its peers hear nothing of it."""
