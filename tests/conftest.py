@@ -25,6 +25,9 @@ for _number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
         _default = signal.default_int_handler if _number is signal.SIGINT else signal.SIG_DFL
         signal.signal(_number, _default)
 
+# Tests start thousands of Pythons: where this is set each compiles all that it imports.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 settings.register_profile("events", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("events")  # a busy machine is no fault of a property
 

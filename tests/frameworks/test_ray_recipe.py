@@ -22,6 +22,7 @@ from patience import PATIENCE_S, wait_for
 ROOT = Path(__file__).parents[2]
 PROGRAM = Path(__file__).parent / "programs" / "ray_train.py"
 BIN = Path(sys.executable).parent
+STUCK = PROGRAM.read_text().splitlines().index("    time.sleep(100_000)  # stuck: here") + 1
 PORT = 6379
 RANKS = 4
 ENV = {
@@ -116,13 +117,14 @@ def test_a_job_is_collected_and_judged(nodes: list[Node], shared: Path, fault: s
         report: dict[str, Any] = json.loads(told)
         assert {rank["rank"] for rank in report["ranks"]} == {0, 1, 2, 3}
         assert len({rank["host"] for rank in report["ranks"]}) == len(nodes), told
-        if fault == "healthy":
-            assert (report["status"], report["decision"]["action"]) == ("healthy", "wait"), told
+        if fault == "healthy":  # nodes are not looked at in one moment: more is a guess
+            causes = [each for each in report["findings"] if each["role"] == "cause"]
+            assert {each["confidence"] for each in causes} <= {"low"}, told
             return
         cause = report["findings"][0]
         assert (cause["code"], cause["culprits"]) == ("UH101", [3]), told
-        (line,) = {site["line"] for site in cause["sites"] if site["role"] == "culprit"}
-        assert PROGRAM.read_text().splitlines()[line - 1].endswith("# stuck: here")
+        lines = {site["line"] for site in cause["sites"] if site["role"] == "culprit"}
+        assert STUCK in lines, told
     finally:
         (shared / "end").touch()
         job.terminate()

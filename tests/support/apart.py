@@ -78,7 +78,7 @@ class Node:
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            env={**os.environ, **env},
+            env={**_as_usual(), **env},
         )
 
     def run(self, *words: str) -> None:
@@ -100,6 +100,11 @@ class Node:
         """Its process 1, by its number here."""
         children = Path(f"/proc/{self.init.pid}/task/{self.init.pid}/children")
         return int(children.read_text().split()[0])
+
+
+def _as_usual() -> dict[str, str]:
+    """The environment without what hides that a job's output is held back."""
+    return {name: text for name, text in os.environ.items() if name != "PYTHONUNBUFFERED"}
 
 
 def _ip(*words: str) -> None:
