@@ -13,8 +13,9 @@ from xdist.scheduler import LoadScopeScheduling
 
 LONGEST = {
     "collect_clusters": 150, "cli_doctor": 140, "html_browser": 120, "ray": 120, "guides": 110,
-    "stacks_live": 110, "collect_tools": 100, "doctor_clusters": 90, "cli_serve": 80, "wheel": 70,
-    "recorder_gloo": 70, "prometheus": 60, "starved_live": 60, "cli_streams": 60,
+    "stacks_live": 110, "run_apart": 100, "collect_tools": 100, "doctor_clusters": 90,
+    "cli_serve": 80, "wheel": 70, "recorder_gloo": 70, "kubernetes_recipe": 60, "prometheus": 60,
+    "starved_live": 60, "cli_streams": 60,
     "cli_numerics": 60, "docs_commands": 60, "secrets": 50, "cli_trace": 50, "perfetto": 40,
     "recorder_edges": 40, "recorder_full": 40, "run_transparent": 30, "cli_bad_input": 30,
     "isolated_commands": 30, "examples": 30, "logs_torchrun": 20, "cli_mcp": 20, "cli_core": 20,
