@@ -101,13 +101,14 @@ def collected(pods: Sequence[Node], folder: Path) -> dict[str, Any]:
 
 
 def test_a_healthy_job_is_left_alone(pods: list[Node], tmp_path: Path) -> None:
-    """No case is made; what is collected of it is healthy."""
+    """No case is made; what is collected of it, not in one moment, is a guess at most."""
     with tempfile.TemporaryDirectory(dir="/var/tmp") as cases:
         with job(pods, Path(cases), "steps") as started:
             marks = "unhang-*/*/marks/*"
             wait_for(lambda: all(len([*p.folder.glob(marks)]) > 1 for p in pods), "ranks")
             report = collected(pods, tmp_path)
-            assert report["status"] == "healthy", report["summary"]
+            causes = [each for each in report["findings"] if each["role"] == "cause"]
+            assert {each["confidence"] for each in causes} <= {"low"}, report["summary"]
             assert {rank["rank"] for rank in report["ranks"]} == {0, 1, 2, 3}
             (pods[0].folder / "go-on").touch()
             assert [each.wait(PATIENCE_S) for each in started] == [0, 0], said(pods, "steps")

@@ -72,12 +72,12 @@ class Job:
         return sorted((node.folder / self.name / "unhang-cases").glob("*"))
 
     def reports(self, nodes: dict[str, Node]) -> list[dict[str, Any]]:
-        """Verdicts of problems, on all nodes."""
+        """Verdicts of problems, on all nodes; those on a slow start are of ranks without calls."""
         files = [
             f for node in nodes.values() for c in self.cases(node) for f in [c / "report.json"]
         ]
         told = [json.loads(file.read_text()) for file in files if file.is_file()]
-        return [report for report in told if report["status"] == "problem"]
+        return [each for each in told if each["status"] == "problem" and each["job"]["calls"]]
 
 
 def told_by(logs: Job) -> str:
