@@ -16,7 +16,13 @@ from unhang.record.contact.beatlayout import GroupBeat
 from unhang.record.contact.heartbeat import Heartbeat
 from unhang.record.contact.marks import Mark, job_dir, start_ticks, write_mark
 from unhang.run.watching import roster as roster_module
-from unhang.run.watching.roster import Roster, WatchedRank, finished_calls, is_waiting
+from unhang.run.watching.roster import (
+    Roster,
+    WatchedRank,
+    finished_calls,
+    is_waiting,
+    stands_in_call,
+)
 
 
 def beat(phase: str = "ready", *, counters: tuple[int, int] = (3, 3), **more: int) -> Heartbeat:
@@ -51,6 +57,18 @@ def test_a_rank_waits_in_python_in_the_library_or_behind_it(
     A job on Gloo whose 20 calls had all ended was seen to count 17 ended ones, for ever.
     """
     assert is_waiting(state) is waiting
+
+
+def test_a_program_stands_in_its_call_where_its_thread_is_seen_there() -> None:
+    """Another thread may wait in one for as long as the program runs; a place may be old."""
+    inside = replace(
+        beat(calls=4), file="train.py", line=9, seen_file="train.py", seen_line=9, seen_ns=7
+    )
+    assert stands_in_call(inside)
+    assert not stands_in_call(replace(inside, seen_line=10))
+    assert not stands_in_call(replace(inside, calls=3))
+    assert not stands_in_call(replace(inside, call_ns=8))
+    assert not stands_in_call(None)
 
 
 def test_every_kind_of_progress_changes_the_number() -> None:

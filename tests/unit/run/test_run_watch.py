@@ -145,6 +145,41 @@ def test_who_works_before_it_joins_is_waited_for() -> None:
     assert told(range(100)) == [72]
 
 
+def test_ranks_that_all_stand_in_calls_need_no_rhythm_for_an_alarm() -> None:
+    """No rank is left that could end their waits; one that is outside, or works, may."""
+
+    def told(*, inside: bool = True, busy: bool = False, elsewhere: bool = False) -> float | None:
+        watch = HangWatch(300.0, auto=True)
+        for second in range(100):
+            ranks = [
+                RankProgress(0, 50, 3, 4, waiting=True, busy=False, inside=True),
+                RankProgress(1, 51, 3, 4, waiting=True, busy=busy, inside=inside),
+            ]
+            said = watch.see(ProgressLook(float(second), ranks, elsewhere=elsewhere))
+            if isinstance(said, Alarm):
+                return said.quiet_s
+        return None
+
+    assert told() == 8.0
+    assert told(inside=False) is None
+    assert told(busy=True) is None
+    assert told(elsewhere=True) is None
+
+
+def test_a_standstill_in_calls_that_was_survived_makes_the_next_limit() -> None:
+    """A peer's answer may come by a thread of its own: five times as long is no accident."""
+    watch, calls, alarms = HangWatch(300.0, auto=True), 0, []
+    for second in range(60):
+        calls += second == 6
+        ranks = [
+            RankProgress(rank, 50 + rank, calls, calls, waiting=True, busy=False, inside=True)
+            for rank in (0, 1)
+        ]
+        if isinstance(said := watch.see(ProgressLook(float(second), ranks)), Alarm):
+            alarms.append(said.quiet_s)
+    assert alarms == [30.0]
+
+
 def test_work_now_and_then_keeps_idle_ranks_from_an_alarm() -> None:
     """The stillness is counted from the last sign of work, not from the last call alone."""
     job = Job()

@@ -196,6 +196,7 @@ class Roster:
                 works=bool(doing[m.pid].steady) and not is_inside(beats[m.pid]),
                 counted=counted_calls(whole[m.pid]),
                 ended=ended_calls(beats[m.pid]),
+                inside=stands_in_call(beats[m.pid]),
             )
             for m in inside
         ]
@@ -398,6 +399,16 @@ def is_waiting(beat: Heartbeat | None) -> bool | None:
     if called == beat.calls and beat.waited >= beat.calls:
         return False
     return any(group.last_enqueued > group.last_completed for group in beat.groups)
+
+
+def stands_in_call(beat: Heartbeat | None) -> bool:
+    """Whether the thread of its program waits in its last call: it is seen at the line of that.
+
+    Another thread may wait in a call for as long as the program runs, as one for orders does.
+    """
+    if beat is None or not is_inside(beat) or beat.seen_ns < beat.last_ns:
+        return False
+    return bool(beat.line) and (beat.file, beat.line) == (beat.seen_file, beat.seen_line)
 
 
 def is_inside(beat: Heartbeat | None) -> bool:

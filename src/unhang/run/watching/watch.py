@@ -43,6 +43,7 @@ class RankProgress:
             may be pending then, but the program does not wait in it.
         counted: That part of `finished` that the counters of its groups tell.
         ended: A number that changes whenever one of its calls has ended, well or by an error.
+        inside: Its program stands in a call, and can go on only by that.
     """
 
     rank: int
@@ -55,6 +56,7 @@ class RankProgress:
     works: bool = False
     counted: int = 0
     ended: int = 0
+    inside: bool = False
 
 
 _UNKNOWN = RankProgress(-1, -1, finished=-1, begun=-1, waiting=None, busy=False)
@@ -138,6 +140,7 @@ class HangWatch:
     longest_idle_s: float = 0.0
     longest_still_s: float = 0.0
     longest_workless_s: float = 0.0
+    longest_shut_s: float = 0.0
     seen: int = 0
     left: tuple[int, ...] = ()
     _in_call: dict[int, int] = field(default_factory=dict)
@@ -146,6 +149,7 @@ class HangWatch:
     _quiet_since_s: float | None = None
     _still_since_s: float = 0.0
     _worked_s: float = 0.0
+    _open_s: float = 0.0
     _told: bool = False
     _last_look_s: float = 0.0
     _unseen_s: float = 0.0
@@ -254,6 +258,8 @@ class HangWatch:
         """Note how long nothing has moved, and no rank worked, of those that may be waited for."""
         if self._is_out_of_view(look):
             self._still_since_s = look.time_s
+        if not _is_shut(look):
+            self._open_s = look.time_s
         watched = [rank for rank in look.ranks if not self._movers or rank.rank in self._movers]
         works = any(rank.works for rank in watched)
         if self.auto and not self._movers:  # A rank that waits may spin, which is no work.
@@ -305,6 +311,8 @@ class HangWatch:
         still = min(quiet, look.time_s - self._still_since_s)
         if (limit := self._auto_limit(look)) is not None and still >= limit:
             return limit
+        if self.auto and look.time_s - self._open_s >= (limit := self._shut_limit()):
+            return limit
         if any(rank.coming for rank in look.ranks) and still < self.hang_after_s:
             limit = BUSY_FACTOR * self.hang_after_s  # Imports, data that are read before.
             return limit if quiet >= limit else None
@@ -341,6 +349,14 @@ class HangWatch:
             return None
         return min(max(AUTO_LEAST_S, AUTO_FACTOR * self.longest_still_s), self.hang_after_s)
 
+    def _shut_limit(self) -> float:
+        """How long all ranks may stand in calls, and none computes, reads or writes.
+
+        What ranks do between calls has a rhythm that the first minute does not show. Here no rank
+        is between calls, and none is left that could end what the others wait for.
+        """
+        return min(max(AUTO_LEAST_S, AUTO_FACTOR * self.longest_shut_s), self.hang_after_s)
+
     def forget_ranks(self) -> None:
         """The processes were replaced (a new attempt): the quiet begins again, history stays."""
         self._before.clear()
@@ -352,6 +368,7 @@ class HangWatch:
             self._quiet_since_s += slept
             self._still_since_s += slept
             self._worked_s += slept
+            self._open_s += slept
 
     def _moved(self, look: ProgressLook) -> bool:
         """Whether a rank has finished a call; after an alarm, whether it went on as well."""
@@ -390,6 +407,7 @@ class HangWatch:
         quiet = time_s - (self._quiet_since_s or time_s)
         self.longest_still_s = max(self.longest_still_s, time_s - self._still_since_s)
         self.longest_workless_s = max(self.longest_workless_s, time_s - self._worked_s)
+        self.longest_shut_s = max(self.longest_shut_s, time_s - self._open_s)
         if self._had_waiting:
             self.longest_waiting_s = max(self.longest_waiting_s, quiet + self._unseen_s)
         else:
@@ -401,9 +419,16 @@ class HangWatch:
 
     def _restart(self, time_s: float) -> None:
         self._quiet_since_s = self._still_since_s = self._last_look_s = self._worked_s = time_s
+        self._open_s = time_s
         self._had_waiting = self._alarmed = self._told = False
         self._movers, self._put_off, self._until_s = frozenset(), 0, 0.0
         self._in_call, self.left = {}, ()
+
+
+def _is_shut(look: ProgressLook) -> bool:
+    """Whether all ranks of the job stand in calls, and none of them does anything."""
+    inside = all(rank.inside and not (rank.busy or rank.works) for rank in look.ranks)
+    return bool(look.ranks) and inside and not look.elsewhere
 
 
 def _alarm(look: ProgressLook, quiet: float, limit: float) -> Alarm:
