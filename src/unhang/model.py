@@ -336,6 +336,8 @@ class ProcessSample(ProcessState, Meeting, ProgramState):
         peer, peer_pid, peer_command: The other end of the connection in which its main thread
             waits ("10.0.0.2:8000"), the process of its node that holds it, and what that runs.
             Where it waits in none, or nothing tells, "", 0 and "".
+        lock: The file for whose lock its main thread waits; `peer_pid` and `peer_command` are then
+            of the process that holds it.
         went_on: In a hang: since the alarm a call of it has ended well, and it has begun another;
             or its job has ended well.
         paused_s: In a hang: for how long no rank had moved that may be waited for, where that is no
@@ -371,6 +373,7 @@ class ProcessSample(ProcessState, Meeting, ProgramState):
     peer: str = ""
     peer_pid: int = 0
     peer_command: str = ""
+    lock: str = ""
     went_on: bool = False
     paused_s: float = -1.0
     grace_s: float = 0.0

@@ -1,8 +1,9 @@
-"""For whose answer a process waits: the other end of the connection at which it stands.
+"""For whom a process waits: the other end of its connection, or who holds the lock of a file.
 
 The kernel tells the system call and its descriptors (/proc/PID/syscall, fdinfo), the connection of
-each (/proc/PID/net/tcp), and who of this node holds its other end. Where it may not be read, where
-the call is about several connections, or about none, it names none.
+each (/proc/PID/net/tcp), who of this node holds its other end, and who holds which lock
+(/proc/locks). Where it may not be read, where the call is about several connections, or about none,
+it names none.
 """
 
 from __future__ import annotations
@@ -31,6 +32,9 @@ Those of x86_64 were tried on living processes; those of aarch64 are from the ke
 _POLL: Final = {"x86_64": frozenset({7, 271}), "aarch64": frozenset({73})}
 _EPOLL: Final = {"x86_64": frozenset({232, 281, 441}), "aarch64": frozenset({22, 441})}
 
+_LOCKING: Final = {"x86_64": frozenset({72, 73}), "aarch64": frozenset({25, 32})}
+"""fcntl and flock. Those of x86_64 were tried on living processes, too."""
+
 _MOST_POLLED: Final = 64
 _MOST_BYTES: Final = 4 << 20
 _MOST_PROCESSES: Final = 20_000
@@ -42,17 +46,19 @@ _ANYWHERE: Final = ("0.0.0.0", "[::]")  # noqa: S104 - compared with, not bound 
 
 
 class Peer(NamedTuple):
-    """The other end of a connection.
+    """The other end of a connection, or the holder of a lock.
 
     Attributes:
-        address: "10.0.0.2:8000", "[fd00::2]:8000".
+        address: "10.0.0.2:8000", "[fd00::2]:8000"; "" for a lock.
         pid: The process of this node that holds it; 0 where none was seen.
         command: Its command line, without secrets, cut.
+        lock: The file whose lock it is; "" for a connection.
     """
 
     address: str = ""
     pid: int = 0
     command: str = ""
+    lock: str = ""
 
 
 class _Connection(NamedTuple):
@@ -68,6 +74,8 @@ def peer_of(pid: int, proc: Path = PROC) -> Peer:
     It itself, and what it has started, are its own: for these no other one is to be looked at.
     """
     with suppress(OSError, ValueError, struct.error, OverflowError):
+        if locked := _locked(pid, proc):
+            return _of_lock(locked, pid, proc)
         wanted = _descriptors(proc / str(pid))
         inodes = {inode for fd, inode in sockets_of(pid, proc) if fd in wanted} if wanted else set()
         table = list(_connections(proc / str(pid) / "net")) if inodes else []
@@ -79,11 +87,42 @@ def peer_of(pid: int, proc: Path = PROC) -> Peer:
 
 def _told(mine: _Connection, table: Iterable[_Connection], pid: int, proc: Path) -> Peer:
     holder = next(filter(None, (_holder(e.inode, proc) for e in _others(mine, table))), 0)
+    return _held(Peer(mine.remote), holder, pid, proc)
+
+
+def _held(what: Peer, holder: int, pid: int, proc: Path) -> Peer:
+    """The same with who holds it; nothing where that is the process itself, or one of its own."""
     if not holder:
-        return Peer(mine.remote)
+        return what
     if holder == pid or _descends(holder, pid, proc):
         return Peer()
-    return Peer(mine.remote, holder, _command(proc / str(holder) / "cmdline"))
+    return what._replace(pid=holder, command=_command(proc / str(holder) / "cmdline"))
+
+
+def _locked(pid: int, proc: Path) -> str:
+    """The file for whose lock the main thread asks, if it is in a call that may; else ""."""
+    words = (proc / str(pid) / "syscall").read_text(encoding="ascii").split()
+    number = int(words[0]) if words and words[0].isdigit() else -1
+    if number not in _LOCKING.get(platform.machine(), ()):
+        return ""
+    return os.readlink(proc / str(pid) / "fd" / str(int(words[1], 16)))  # noqa: PTH115 - no path, a name
+
+
+def _of_lock(file: str, pid: int, proc: Path) -> Peer:
+    """The holder of the lock for which a process waits: both have one number in the kernel's list.
+
+    "2: FLOCK ADVISORY WRITE 100 fe:00:77 0 EOF", and below it "2: -> FLOCK … 200 …" for who waits.
+    """
+    with (proc / "locks").open(encoding="ascii") as lines:
+        rows = [line.split() for line in lines.read(_MOST_BYTES).splitlines()]
+    mine = next((r[0] for r in rows if r[1:2] == ["->"] and r[5:6] == [str(pid)]), None)
+    if mine is None:
+        return Peer()
+    holders = (row[4] for row in rows if row[:1] == [mine] and row[1] != "->")
+    holder = next((int(each) for each in holders if each.isdigit()), 0)
+    if not (proc / str(holder)).exists():  # it has ended, and one that it started keeps the lock
+        holder = 0
+    return _held(Peer(lock=file), holder, pid, proc)
 
 
 def _command(path: Path) -> str:

@@ -202,6 +202,7 @@ def _bare(target: Target, process: Process, error: str) -> ProcessSample:
         peer=peer.address,
         peer_pid=peer.pid,
         peer_command=peer.command,
+        lock=peer.lock,
         **handed_on(process, ProcessState),
     )
 

@@ -104,6 +104,66 @@ def test_a_thread_of_the_process_itself_is_no_server_either(proc: Path) -> None:
     assert peer_of(10, proc) == Peer()
 
 
+LOCKS = """1: POSIX  ADVISORY  WRITE 20 fe:00:70 0 EOF
+2: FLOCK  ADVISORY  WRITE 20 fe:00:71 0 EOF
+2: -> FLOCK  ADVISORY  WRITE 9 fe:00:71 0 EOF
+2: -> FLOCK  ADVISORY  WRITE 10 fe:00:71 0 EOF
+"""
+
+
+@pytest.mark.parametrize("call", ["73 0x3 0x2 0x0", "72 0x3 0x7 0x7ffe"])
+def test_who_waits_for_the_lock_of_a_file_waits_for_its_holder(proc: Path, call: str) -> None:
+    """By the kernel's list of locks, as flock and fcntl make them; a holder that ended is none."""
+    process(proc, 10, call)
+    (proc / "10/fd/3").symlink_to("/data/cache.lock")
+    process(proc, 20, "running")
+    (proc / "locks").write_text(LOCKS)
+    assert peer_of(10, proc) == Peer("", 20, "python serve.py", "/data/cache.lock")
+    (proc / "locks").write_text(LOCKS.replace("WRITE 20 fe:00:71", "WRITE 21 fe:00:71"))
+    assert peer_of(10, proc) == Peer(lock="/data/cache.lock")
+    (proc / "locks").write_text(
+        LOCKS.replace("-> FLOCK  ADVISORY  WRITE 10", "-> FLOCK x WRITE 11")
+    )
+    assert peer_of(10, proc) == Peer(), "it asks for it, and does not wait"
+
+
+def test_a_lock_that_a_process_or_one_of_its_own_holds_leads_to_no_other(proc: Path) -> None:
+    """As with connections."""
+    process(proc, 10, "73 0x3 0x2 0x0")
+    (proc / "10/fd/3").symlink_to("/data/cache.lock")
+    process(proc, 20, "running", ppid=10)
+    (proc / "locks").write_text(LOCKS)
+    assert peer_of(10, proc) == Peer()
+
+
+@pytest.mark.parametrize("way", ["flock", "lockf"])
+def test_a_living_holder_of_a_lock_is_found(tmp_path: Path, way: str) -> None:
+    """By this machine's kernel, as it lists flock and lockf."""
+    file = tmp_path / "cache.lock"
+    program = (
+        f"import fcntl; file = open({str(file)!r}, 'w'); fcntl.{way}(file, 2); print(flush=True)"
+    )
+    own = [sys.executable, "-c", f"{program}; input()"]
+    with (
+        subprocess.Popen(own, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holds,
+        subprocess.Popen(
+            [sys.executable, "-c", f"input(); {program}"], stdin=subprocess.PIPE
+        ) as waits,
+    ):
+        try:
+            assert holds.stdout is not None
+            assert waits.stdin is not None
+            assert holds.stdout.readline()
+            waits.stdin.write(b"\n")
+            waits.stdin.flush()
+            wait_for(lambda: bool(peer_of(waits.pid).lock), "it waits for the lock")
+            found = peer_of(waits.pid)
+        finally:
+            waits.kill()
+            holds.kill()
+    assert (found.pid, found.lock) == (holds.pid, str(file))
+
+
 @pytest.mark.parametrize("call", ["running", "", "35 0x7ffc 0x0 0x0 0x0 0x0 0x0", "45 0x63 0x0"])
 def test_who_waits_on_no_connection_has_no_peer(proc: Path, call: str) -> None:
     """It runs, sleeps, or the descriptor is none of a connection."""

@@ -27,6 +27,7 @@ from unhang.analysis.lives.whereabouts import (
 )
 from unhang.analysis.rules.case_facts import CaseFacts
 from unhang.analysis.rules.idle import IDLE
+from unhang.analysis.rules.lock_circle import closed_by_lock
 from unhang.analysis.rules.never_joined import NEVER_JOINED
 from unhang.analysis.rules.not_progressing import JOINED_NOT_PROGRESSING
 from unhang.analysis.rules.rank_ended import RANK_ENDED
@@ -117,7 +118,7 @@ def _claims(facts: CaseFacts) -> Iterator[Claim]:
         sides = replace(seen, blind=blind, engines=engines)
         if blind and sides.shape is Shape.NOBODY_WAITS:
             continue
-        claim = claim_of(sides, facts.book)
+        claim = closed_by_lock(claim_of(sides, facts.book), lives, facts.book)
         recorded = claim.kind is JOINED_NOT_PROGRESSING and not claim.culprits
         unmade = sides.shape is Shape.ALL_WAIT and all(e.meaning.kind == "init" for e in sides.who)
         if facts.situation is None or (claim.is_cause and (unmade or not recorded)):

@@ -29,6 +29,7 @@ from unhang.analysis.rules.call_mismatch import explain_disagreement
 from unhang.analysis.rules.device_behind import has_stopped_device
 from unhang.analysis.rules.inside_enqueue import explain_inside_enqueue
 from unhang.analysis.rules.left_order import explain_left_order
+from unhang.analysis.rules.lock_circle import closed_by_lock
 from unhang.analysis.rules.membership_mismatch import Membership, explain_membership, memberships
 from unhang.analysis.rules.never_joined import explain_never_joined
 from unhang.analysis.rules.not_progressing import NotMoving, explain_joined
@@ -80,7 +81,7 @@ def claims_of(situation: Situation, lives: Lives) -> list[Claim]:
         *(explain_pair_mismatch(situation, mismatch) for mismatch in unlike),
         *(_of_cycle(situation, programs, root) for root in roots if root.kind == "cycle"),
         *(
-            other_meeting(claim, lives, situation.book)
+            closed_by_lock(other_meeting(claim, lives, situation.book), lives, situation.book)
             for root in _absent(situation, roots)
             for claim in _of_absent(situation, programs, root)
         ),

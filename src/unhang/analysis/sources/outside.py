@@ -76,6 +76,12 @@ def outside_of(sample: ProcessSample, meaning: Meaning) -> Respondent | None:
     return Respondent() if any(map(_is_client, frames)) else None
 
 
+def holder_of(sample: ProcessSample) -> str:
+    """The process, none of the job, that holds the lock for which one waits; "" for none seen."""
+    runs = f" ({printable(sample.peer_command, _MOST)})" if sample.peer_command else ""
+    return f"process {sample.peer_pid}{runs}" if sample.peer_pid else ""
+
+
 def _is_client(frame: Frame) -> bool:
     return _of_client(frame.file)
 

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from unhang.activity.estimate import Activity, Doing, Sign, estimate
 from unhang.activity.series import Series
 from unhang.activity.thresholds import FEW_LINES, SETTLED_LOOKS
-from unhang.analysis.sources.outside import OUTSIDE_KINDS, Respondent, outside_of
+from unhang.analysis.sources.outside import OUTSIDE_KINDS, Respondent, holder_of, outside_of
 from unhang.case import Case, Dump
 from unhang.model import Frame, ProcessSample, ThreadStack
 from unhang.stacks.meaning import (
@@ -73,7 +73,8 @@ class RankLook(Struct, frozen=True):
         outside: For whose answer it waits, as far as is known no rank and none of its own; None
             for no such process, or where no source shows it.
         peer: The other end of its connection, where that is a rank of the job ("rank 2"), or it
-            waits for data or storage behind it; else "".
+            waits for data or storage behind it; of a file's lock its holder; else "".
+        holder: The rank that holds the lock of the file for which it waits; -1 for none.
     """
 
     sample: ProcessSample
@@ -88,6 +89,7 @@ class RankLook(Struct, frozen=True):
     served: int = 0
     outside: Respondent | None = None
     peer: str = ""
+    holder: int = -1
 
     @property
     def rank(self) -> int:
@@ -230,7 +232,11 @@ class RankLook(Struct, frozen=True):
         within += (
             f", for {printable(self.sample.awaits, 60)!r} in a store" if self.sample.awaits else ""
         )
-        within += f", for {self.peer}" if self.peer else ""
+        if self.sample.lock:
+            held = f", which {self.peer} holds" if self.peer else ""
+            within += f", {printable(self.sample.lock.rpartition('/')[2], 60)}{held}"
+        else:
+            within += f", for {self.peer}" if self.peer else ""
         within += f", for {self.outside.names}" if self.outside and self.outside.address else ""
         worker = at_site(user_frame(self.worker))
         worker = f"; its worker stands{worker}" if worker else ""
@@ -278,7 +284,9 @@ def _with_peer(look: RankLook, ranks: Mapping[tuple[str, int], int]) -> RankLook
     if look.gone or look.held or look.waits or look.may_wait:
         return look
     if other is not None:
-        return replace(look, peer=f"rank {other}")
+        return replace(look, peer=f"rank {other}", holder=other if sample.lock else -1)
+    if sample.lock:
+        return replace(look, peer=holder_of(sample))
     asks = look.meaning.kind in OUTSIDE_KINDS
     if not asks and not sample.peer:
         return look
