@@ -338,6 +338,18 @@ def test_a_rank_that_leaves_before_its_peers_fail_is_the_cause() -> None:
     assert "UH106" not in {finding.code for finding in late.findings}
 
 
+@pytest.mark.parametrize(("left_ns", "culprits"), [(NOW, (1,)), (NOW + 10**10, ())])
+def test_that_peers_lost_a_rank_needs_no_word_of_theirs(
+    left_ns: int, culprits: tuple[int, ...]
+) -> None:
+    """Their recorders saw it; the traceback is in an output that names no ranks."""
+    lost = [replace(ended(rank, 1), lost_ns=NOW, ended_ns=NOW + 10**9) for rank in (0, 2)]
+    left = replace(ended(1, 0), ended_ns=left_ns)
+    report = diagnose(job(()).case(samples=[*lost, left]))
+    named = [each.culprits for each in report.causes if each.code == "UH106"]
+    assert named == ([culprits] if culprits else [])
+
+
 def test_who_failed_for_it_is_not_to_blame_for_the_next_call() -> None:
     """One of the peers fails in the call before the one that the others had queued."""
     builder = FakeJob(4)

@@ -65,7 +65,7 @@ def _left_peers(waited: set[int], ends: Sequence[End], left: Sequence[End]) -> l
     lost = [end for end in ends if end.manner in (Manner.FOLLOWED, Manner.UNCLEAR)]
     failed_ns = min((end.time_ns for end in lost if end.time_ns), default=0) + SAME_TIME_NS
     ended_ns = min((end.ended_ns for end in lost if end.ended_ns), default=0)
-    failed = any(end.manner is Manner.FOLLOWED and end.error for end in ends)
+    failed = any(end.for_peer for end in ends)
     return [
         end
         for end in left

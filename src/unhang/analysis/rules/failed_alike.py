@@ -11,7 +11,7 @@ from unhang.analysis.rules.case_facts import CaseFacts
 from unhang.analysis.rules.rule import Rule, Unless
 from unhang.analysis.rules.telling import Words, words_for
 from unhang.analysis.shared.claims import Claim, Doubt
-from unhang.analysis.sources.exits import SIGNAL_BASE, End, Manner
+from unhang.analysis.sources.exits import SIGNAL_BASE
 from unhang.kinds import INSUFFICIENT_EVIDENCE
 from unhang.wording import rank_phrase
 
@@ -37,7 +37,7 @@ def _claims(facts: CaseFacts) -> Iterator[Claim]:
     """
     lives = facts.lives.ranks.values()
     ends = [life.end for life in lives if life.end is not None]
-    failed = tuple(end.rank for end in ends if end.manner is Manner.FOLLOWED and _has_failed(end))
+    failed = tuple(end.rank for end in ends if end.for_peer)
     if failed:
         yield Claim(
             rests_on="exits",
@@ -52,11 +52,6 @@ def _claims(facts: CaseFacts) -> Iterator[Claim]:
             about=EndedByOrder(tuple(end.rank for end in ends)),
             doubts=(Doubt.NOBODY_NAMED,),
         )
-
-
-def _has_failed(end: End) -> bool:
-    """Whether it was not merely told to end."""
-    return bool(end.error) or 0 < (end.status or 0) < SIGNAL_BASE
 
 
 RULE: Final = Rule(unless=Unless.CAUSE, tells=_claims, over_empty=True)

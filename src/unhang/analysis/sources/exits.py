@@ -65,6 +65,12 @@ class End(Observation, frozen=True, kw_only=True):
         """The kernel killed it for lack of memory."""
         return self.memory_kill is not None and self.memory_kill.is_certain
 
+    @property
+    def for_peer(self) -> bool:
+        """It failed because a peer was gone; it was not merely told to end."""
+        failed = bool(self.error) or 0 < (self.status or 0) < SIGNAL_BASE
+        return self.manner is Manner.FOLLOWED and failed
+
 
 def ends_of(case: Case, looks: Mapping[int, RankLook]) -> dict[int, End]:
     """How each rank ended that a source shows as ended, ascending.
