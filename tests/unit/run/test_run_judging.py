@@ -71,8 +71,8 @@ def test_a_job_is_not_ended_for_ranks_that_nobody_has_looked_at(
 @pytest.mark.parametrize(
     ("causes", "action", "why"),
     [
-        ([LOW], "", "a guess"),
-        ([{**LOW, "culprits": (1,)}], "", ""),
+        ([LOW], "", "low confidence"),
+        ([{**LOW, "culprits": (1,)}], "", "low confidence"),
         ([{**LOW, "culprits": (1,)}], "wait", "the decision is not to end"),
         ([HIGH], "look-first", ""),
         ([LOW, HIGH], "", ""),

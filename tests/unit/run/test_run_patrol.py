@@ -18,6 +18,7 @@ from unhang.run.watching.watch import ProgressLook, RankProgress
 
 PAUSES = Verdict("", "problem", pausing=(1,), action="")
 STUCK = Verdict("", "problem", action="look-first")
+GUESS = Verdict("", "problem", reason="away", confidence="low", guessed=True)
 
 
 class FakeJob(Patrol):
@@ -142,6 +143,17 @@ def test_a_verdict_that_is_not_enough_to_act_on_ends_nothing(
     job.pass_by(100.0)
     assert not job.ended_at
     assert "the evidence is not enough to act on" in said[-1]
+
+
+@pytest.mark.parametrize(("second", "ends"), [(STUCK, True), (GUESS, False)])
+def test_a_verdict_of_low_confidence_is_looked_at_once_more(
+    tmp_path: Path, second: Verdict, *, ends: bool
+) -> None:
+    """One look may have met a busy machine; a third tells no more than the second."""
+    job = FakeJob(tmp_path, 12.0, 15.0, 3.0)
+    job.verdicts = [GUESS, second]
+    job.pass_by(300.0)
+    assert (len(job.alarms), bool(job.ended_at)) == (2, ends)
 
 
 @pytest.mark.parametrize(

@@ -93,8 +93,8 @@ def why_spared(
     """Why the job is not ended or frozen; "" where it may be. No other place decides that.
 
     Nothing is ended while any rank outside of a call, blamed or not, moves or may only pause. Nor
-    where a call that ranks waited in is no longer in flight at the moment of acting; nor on
-    evidence that the verdict calls not enough to act on. docs/watching.md has it.
+    where a call that ranks waited in is no longer in flight at the moment of acting; nor on a
+    verdict of low confidence, or evidence that it calls not enough. docs/watching.md has it.
 
     Args:
         verdict: Of the evidence, which is some seconds old.
@@ -111,10 +111,10 @@ def why_spared(
         return f"{absent or 'the awaited nodes sent no evidence'}: the job is left alone"
     if verdict.reason in LETS_BE:
         return f"{LETS_BE[verdict.reason]}: the job is left alone"
-    if verdict.guessed:
-        return "the verdict names no rank and is a guess: the job is left alone"
     waits = verdict.action == "wait" or (on_hang == "decide" and verdict.action not in ENDING)
-    return "the decision is not to end the job: it is left alone" if waits else ""
+    if waits:
+        return "the decision is not to end the job: it is left alone"
+    return "the verdict has low confidence: the job is left alone" if verdict.guessed else ""
 
 
 def _may_go_on(verdict: Verdict, grace_s: float, left: Sequence[int]) -> str:

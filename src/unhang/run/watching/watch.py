@@ -201,6 +201,13 @@ class HangWatch:
         least_s = self._limit_s if answers else self.hang_after_s
         self._until_s = least_s * 2 ** (self._put_off - 1)
 
+    def look_once_more(self, ranks: Iterable[int]) -> bool:
+        """The verdict was open: the alarm comes a second time in this quiet, and no third time."""
+        if self._put_off:
+            return False
+        self.put_off(ranks)
+        return True
+
     def wait_until(self, still_s: float, pausing: Iterable[int]) -> None:
         """Ranks that are waited for may only pause: the alarm comes again after so long a pause."""
         self._movers = frozenset(pausing)
