@@ -13,9 +13,11 @@ from typing import Final
 
 from unhang.analysis.lives.life import Lives
 from unhang.analysis.lives.out_of_calls import unsettled
+from unhang.analysis.rules.left_order import LeftOrder
 from unhang.analysis.rules.rank_ended import Ended
+from unhang.analysis.rules.skipped_call import SkippedCall
 from unhang.analysis.rules.told import OfCulprits
-from unhang.analysis.shared.claims import Claim, Doubt, Stance, confidence_of
+from unhang.analysis.shared.claims import Claim, Doubt, Stance, confidence_of, doubts_left
 from unhang.analysis.sources.exits import Manner
 from unhang.analysis.sources.logs import Failure
 from unhang.analysis.words.decisions import sentence
@@ -26,6 +28,8 @@ from unhang.report import Action, Confidence, Decision, Reason, Status, Subject
 _MOST: Final = 8
 _IDLE: Final = frozenset({Doubt.LEADS, Doubt.SERVES})
 """That who is waited for may have nothing to do."""
+_WHO: Final = frozenset({Doubt.MADE_ALONE, Doubt.ONE_ITERATION})
+"""That another rank may be wrong instead."""
 _AT_ENDS: Final[dict[Manner, tuple[Action, Reason]]] = {
     Manner.RAISED: ("fix-code", "program-failed"),
     Manner.LEFT: ("fix-code", "left-early"),
@@ -58,9 +62,22 @@ def _about(cause: Claim, lives: Lives) -> Decision:
         action, reason = "look-first", "pauses"
     elif sure == "low" and not _IDLE.isdisjoint(cause.all_doubts):
         action, reason = "look-first", "idle"
+    elif sure == "low" and (symptom := _sure_symptom(cause)) is not None:
+        return _made(action, reason, confidence_of(symptom), _ranks(symptom, lives))
     elif sure == "low" and action != "look-first":
         action, reason = "look-first", "unsure"
     return _made(action, reason, sure, tuple(_subjects(cause, action, lives)))
+
+
+def _sure_symptom(cause: Claim) -> Claim | None:
+    """What is seen in the end, where that is sure, and only which rank is wrong is a guess."""
+    symptom = cause.about.symptom if isinstance(cause.about, LeftOrder | SkippedCall) else None
+    if symptom is None or symptom.kind.family not in ("disagreement", "deadlock"):
+        return None
+    grave = {doubt for doubt in doubts_left(cause) if doubt.cost > 1}
+    if any(cause.weights(Stance.CONTRADICTS)) or not grave <= _WHO:
+        return None
+    return None if confidence_of(symptom) == "low" else symptom
 
 
 def without_evidence() -> Decision:

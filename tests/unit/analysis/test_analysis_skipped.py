@@ -148,8 +148,12 @@ def test_a_call_that_is_new_to_both_of_two() -> None:
         job.call(range(2), site="train.py:1 step")
     job.call([0], site="train.py:1 step", finished=False)
     job.call([1], "barrier", site="train.py:9 save", finished=False)
-    cause = only_cause(diagnose(job.case()))
+    report = diagnose(job.case())
+    cause = only_cause(report)
     assert (cause.code, cause.culprits, cause.confidence) == ("UH102", (1,), "low")
+    assert report.decision is not None
+    assert (report.decision.action, report.decision.confidence) == ("fix-code", "medium")
+    assert report.decision.subjects == (), "that the calls do not fit is sure, and no more"
     assert any("It never made that call before" in text for text in cause.alternatives)
 
 

@@ -36,7 +36,7 @@ class Verdict:
             slow rather than stuck.
         pausing: Those that stand still for no longer than a pause may take.
         action: What the report's decision says, unless that is of low confidence; "" for none.
-        guessed: None of its causes has more than low confidence.
+        guessed: Neither its causes nor its decision have more than low confidence.
         reason: Why the decision is as it is, in the report's word.
         decision: All of that in one sentence.
         place: Where the culprits of the first cause are in their code, or "".
@@ -94,7 +94,7 @@ def verdict_of(
         moving=tuple(sorted({rank for told in outside for rank in told.moving})),
         pausing=tuple(sorted({rank for told in outside for rank in told.pausing})),
         action=decision.action if decision and decision.confidence != "low" else "",
-        guessed=all(found.confidence == "low" for found in causes),
+        guessed=all(each.confidence == "low" for each in outside),
         reason=decision.reason if decision else "",
         decision=decision.text if decision else "",
         place=_place(causes[0]) if causes else "",
