@@ -18,7 +18,7 @@ _INSTALLED = re.compile(
     r"(?:^|/)(?:(?:site|dist)-packages|lib(?:64|32)?/python\d[\d.]*t?(?:/lib-dynload)?|"
     r"python\d[\d.]*\.zip)(?:/|$)"
 )
-_RECORDERS = ("unhang/record/", "unhang/rehearse/inside/")
+_RECORDERS = ("unhang/record/", "unhang/telltale/", "unhang/rehearse/inside/")
 _OURS_AND_TORCHS = (
     *_RECORDERS, "megatron/core/", "torch/autograd/", "torch/distributed/",
     "torch/multiprocessing/", "torch/nn/modules/", "torch/nn/parallel/", "torch/optim/",

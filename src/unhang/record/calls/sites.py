@@ -14,7 +14,11 @@ from types import CodeType, FrameType
 from typing import Final
 
 MAX_FRAMES: Final = 100
-OWN_DIR: Final = str(Path(__file__).parents[1])
+_PACKAGE: Final = Path(__file__).parents[2]
+OURS: Final = tuple(
+    str(_PACKAGE / name) for name in ("record", "telltale", "rankenv.py", "torchenv.py", "built.py")
+)
+"""What runs inside jobs: the recorder, and all that it imports, also from a checkout of sources."""
 
 RawStack = tuple[object, ...]
 """Code object and instruction offset, alternating, innermost first."""
@@ -28,7 +32,7 @@ class _Machinery(dict[str, bool]):
     """By file name: whether its frames are torch's or ours, rather than the program's."""
 
     def __missing__(self, filename: str) -> bool:
-        value = filename.startswith((OWN_DIR, "<frozen")) or filename.endswith(_WRAPPERS)
+        value = filename.startswith((*OURS, "<frozen")) or filename.endswith(_WRAPPERS)
         torch = sys.modules.get("torch")
         where = getattr(torch, "__file__", None)
         if where:
@@ -186,6 +190,6 @@ def current_stacks() -> dict[int, list[dict[str, object]]]:
 
 def _outside(frame: FrameType | None) -> FrameType | None:
     """The innermost frame that is not the recorder's."""
-    while frame is not None and frame.f_code.co_filename.startswith(OWN_DIR):
+    while frame is not None and frame.f_code.co_filename.startswith(OURS):
         frame = frame.f_back
     return frame
