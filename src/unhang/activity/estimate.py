@@ -168,7 +168,7 @@ def _reads(window: Rates) -> bool:
 
 def _helpers(series: Series, kind: str | None) -> Iterator[Sign]:
     settled = series.rates(limit.SETTLED_LOOKS)
-    waits = kind in ("process", "sleep", None)
+    waits = kind in ("process", "pipe", "sleep", None)
     if waits and settled.looks >= limit.LEAST_LOOKS and settled.helped_cores > limit.HELPED_CORES:
         yield Sign.CHILDREN
     if kind == "process" and series.rates(limit.LEAST_LOOKS).tasks_cores > limit.TASK_CORES:

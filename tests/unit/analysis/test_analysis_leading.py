@@ -89,6 +89,16 @@ def test_a_server_without_requests_may_be_idle(frames: tuple[Frame, ...]) -> Non
     assert "and have no work" in " ".join(report.findings[0].alternatives)
 
 
+@pytest.mark.parametrize(
+    ("channel", "sure"), [("anon_pipe_read", ("low", "idle")), ("do_wait", ("high", "away"))]
+)
+def test_orders_may_come_by_a_pipe(channel: str, sure: tuple[str, str]) -> None:
+    """A person types, or another program prints them; the end of a child is no order."""
+    case = served(*[300] * 30, frames=(OWN, MODULE))
+    stands = [replace(s, wait_channel=channel) if s.rank == 0 else s for s in case.samples]
+    assert essence(diagnose(replace(case, samples=tuple(stands))))[2:] == sure
+
+
 def test_a_busy_server_that_had_some_lulls_may_be_idle_too() -> None:
     """Most requests follow at once; the pauses between the others are most of the time."""
     lates = [1, 1, 1, 2000] * 10

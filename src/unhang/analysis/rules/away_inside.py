@@ -20,8 +20,11 @@ from unhang.analysis.sources.stacks import RankLook
 from unhang.wording import rank_phrase
 
 _OF_ITS_OWN: Final = frozenset(
-    {"sleep", "file-system", "checkpoint", "data-loader", "network", "process", "prompt", "logging"}
-)
+    {
+        "sleep", "file-system", "checkpoint", "data-loader", "network", "process", "pipe", "prompt",
+        "logging",
+    }
+)  # fmt: skip
 _MADE_AHEAD = (
     "It may have enqueued the call and gone on: its device is then in the call with the others."
 )

@@ -35,9 +35,9 @@ from unhang.wording import printable
 _WAITS = frozenset({"collective", "init", "rpc"})
 _MAY_WAIT = frozenset({"backward", "device-sync", "native"})
 _UNSEEN = frozenset({"unknown"})
-_FOR_WORK = frozenset({"lock", "network", "sleep", "prompt", "native", "user-code"})
-"""Where a rank may wait for work that others hand in: a queue, a socket, a prompt. Storage, a data
-loader or a process of its own hand in none: who hangs there hangs, however late it always was."""
+_FOR_WORK = frozenset({"lock", "network", "pipe", "sleep", "prompt", "native", "user-code"})
+"""Where a rank may wait for work that others hand in: a queue, a socket, a pipe, a prompt. Storage,
+a data loader or the end of a child hand in none: who hangs there hangs, however late it was."""
 _CERTAIN = frozenset({"stopped", "dead"})
 _HELD = frozenset({"stopped", "dead", "uninterruptible", "gil"})
 _STAYS = _CERTAIN | {"abort"}
