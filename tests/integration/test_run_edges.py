@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import resource
+import shlex
 import signal
 import subprocess
 import sys
@@ -320,3 +321,19 @@ def test_the_terminal_is_as_before(work: Path, option: list[str], end: str, code
     assert terminal.end() == 0
     assert terminal.shown.split()[-2:] == [str(code).encode(), b"True"]
     assert (b"SIGKILL ended the command" in terminal.shown) == (code == 137)
+
+
+@pytest.mark.debian("ip")
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, for a network of its own")
+@pytest.mark.parametrize(("down_s", "ended"), [(22, False), (300, True)])
+def test_a_link_that_comes_back_ends_no_job(work: Path, down_s: int, *, ended: bool) -> None:
+    """All ranks stand in one call: the network may only pause, until --grace is over."""
+    job = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29500"]
+    command = [*UNHANG, "--on-hang", "kill", "--grace", "15" if ended else "60", "--case", "case"]
+    program = str(Path(__file__).parent / "programs" / "link_down.py")
+    words = [*command, "--", sys.executable, *job, program, str(down_s)]
+    inside = f"ip link set lo up; exec {shlex.join(words)}"
+    done = run(work, "unshare", "--net", "sh", "-c", inside)
+    assert ("ending the job" in done.stderr) == ended, done.stderr
+    assert (done.returncode != 0) == ended
+    assert done.stdout.count("is done") == (0 if ended else 2)

@@ -49,8 +49,24 @@ def decide(claims: Sequence[Claim], status: Status, lives: Lives) -> Decision:
     if cause is None:
         return _without_cause(claims, status, lives)
     away = unsettled(lives)
+    stalled = _stalled(cause, lives)
     decision = _about(cause, lives)
-    return replace(decision, moving=away.moving, pausing=away.pausing)
+    pausing = tuple(sorted({*away.pausing, *stalled}))
+    return replace(decision, moving=away.moving, pausing=pausing)
+
+
+def _stalled(cause: Claim, lives: Lives) -> Iterator[int]:
+    """Ranks in a call that lacks no rank, for no longer than a pause takes.
+
+    A network that lost its link, or a device that is slow to start, lets such a call go on later:
+    TCP sent again after a link was down for 22 s.
+    """
+    if cause.kind.family != "transport" or not cause.kind.has(Trait.OPEN):
+        return
+    for rank in {*cause.culprits, *cause.victims}:
+        look = lives.sampled.get(rank)
+        if look is not None and not look.gone and look.sample.paused_s >= 0:
+            yield rank
 
 
 def _about(cause: Claim, lives: Lives) -> Decision:

@@ -9,7 +9,7 @@ import pytest
 from unhang.analysis import diagnose
 from unhang.case import Case
 from unhang.model import Frame, LogEvent, ProcessSample, ThreadStack
-from unhang.testing import FakeJob, worked
+from unhang.testing import FakeJob, sample_of, worked
 
 MODULE = Frame("<module>", "/home/user/train.py", 120)
 WAITING = (
@@ -118,3 +118,19 @@ def test_whom_a_log_calls_missing_may_be_late_like_anybody(
     assert (first.code, first.culprits) == ("UH718", (1,))
     assert (first.moving, first.pausing) == (moving, pausing)
     assert (first.confidence == "low") == bool(moving or pausing)
+
+
+@pytest.mark.parametrize(("paused_s", "pausing"), [(12.0, (0, 1, 2)), (-1.0, ())])
+def test_a_call_that_lacks_no_rank_may_go_on(paused_s: float, pausing: tuple[int, ...]) -> None:
+    """A link that was down for seconds lets it: for so long no rank is settled."""
+    job = FakeJob(3)
+    job.call(range(3), site="train.py:9 step", finished=False)
+    looks = [
+        replace(sample_of(rank, "train.py:9 step", sample=n), paused_s=paused_s)
+        for n in (0, 1)
+        for rank in range(3)
+    ]
+    report = diagnose(job.case(samples=looks))
+    assert report.findings[0].code == "UH401"
+    assert report.decision is not None
+    assert report.decision.pausing == pausing

@@ -523,3 +523,17 @@ def test_another_node_s_alarm_notes_the_calls_that_ranks_here_wait_in() -> None:
     failed = RankProgress(0, 50, 7, 7, waiting=True, busy=False, ended=4)
     assert watch.glance(ProgressLook(4.0, (failed,))) is None
     assert watch.left == (0,)
+
+
+def test_who_has_left_the_job_since_the_alarm_waits_for_no_call() -> None:
+    """Its last calls ended, and it did, between two looks."""
+
+    def look(at_s: float, *ranks: int) -> ProgressLook:
+        seen = [RankProgress(n, 50 + n, 7, 7, waiting=True, busy=False, ended=3) for n in ranks]
+        return ProgressLook(at_s, seen)
+
+    watch = HangWatch(10.0, interval_s=10.0)
+    watch.see(look(100.0, 0, 1))
+    assert isinstance(watch.see(look(110.0, 0, 1)), Alarm)
+    assert (watch.glance(look(112.0, 1)), watch.left) == (None, (0,))
+    assert (watch.glance(look(114.0)), watch.left) == (None, (0, 1))

@@ -126,7 +126,7 @@ def _may_go_on(verdict: Verdict, grace_s: float, left: Sequence[int]) -> str:
     if left:
         have = "has" if len(left) == 1 else "have"
         return (
-            f"{rank_phrase(left)} {have} left the call since, which failed: the job is left alone "
+            f"{rank_phrase(left)} {have} left the call since: the job is left alone "
             f"until nothing has moved for {grace_s:.0f} s (--grace)"
         )
     return pause_words(verdict, "the job is left alone until", grace_s) if verdict.pausing else ""

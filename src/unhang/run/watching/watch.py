@@ -143,7 +143,7 @@ class HangWatch:
     longest_shut_s: float = 0.0
     seen: int = 0
     left: tuple[int, ...] = ()
-    _in_call: dict[int, int] = field(default_factory=dict)
+    _in_call: dict[tuple[int, int], int] = field(default_factory=dict)
     _newest: Sequence[RankProgress] = ()
     _before: dict[int, RankProgress] = field(default_factory=dict)
     _quiet_since_s: float | None = None
@@ -250,15 +250,19 @@ class HangWatch:
         return None
 
     def _look_for_left(self, look: ProgressLook) -> None:
-        """Note who has left its call since the alarm; what it does from then on may be a pause."""
-        gone_on = (r.rank for r in look.ranks if self._in_call.get(r.pid, r.ended) != r.ended)
+        """Note who has left its call since the alarm, or the job, having made its last call.
+
+        What the first does from then on may be a pause; the others wait for no call any more.
+        """
+        ended = {rank.pid: rank.ended for rank in look.ranks}
+        gone_on = (rank for (pid, rank), was in self._in_call.items() if ended.get(pid) != was)
         left = tuple(sorted(gone_on))
         if left != self.left:
             self.left, self._still_since_s = left, look.time_s
 
     def _note_calls(self) -> None:
         """At an alarm: who waits in a call, and in which, as far as numbers tell."""
-        self._in_call = {rank.pid: rank.ended for rank in self._newest if rank.waiting}
+        self._in_call = {(r.pid, r.rank): r.ended for r in self._newest if r.waiting}
         self.left = ()
 
     def _weigh(self, look: ProgressLook) -> None:
