@@ -42,6 +42,7 @@ from unhang.analysis.rules.telling_looks import (
     sentences,
     unchanged,
 )
+from unhang.analysis.rules.young_calls import YoungCalls, left_open_if_young
 from unhang.analysis.shared.claims import Claim, Doubt
 from unhang.analysis.shared.sites import StackBook
 from unhang.analysis.sources.stacks import RankLook, at_site, looks_of_others
@@ -119,9 +120,11 @@ def _claims(facts: CaseFacts) -> Iterator[Claim]:
         if blind and sides.shape is Shape.NOBODY_WAITS:
             continue
         claim = closed_by_lock(claim_of(sides, facts.book), lives, facts.book)
+        claim = left_open_if_young(claim, sides, facts)
         recorded = claim.kind is JOINED_NOT_PROGRESSING and not claim.culprits
         unmade = sides.shape is Shape.ALL_WAIT and all(e.meaning.kind == "init" for e in sides.who)
-        if facts.situation is None or (claim.is_cause and (unmade or not recorded)):
+        open_ = isinstance(claim.about, YoungCalls)
+        if facts.situation is None or open_ or (claim.is_cause and (unmade or not recorded)):
             stuck = claim.kind is JOINED_NOT_PROGRESSING
             yield roots_apart(claim, lives, facts.book) if stuck else claim
 
