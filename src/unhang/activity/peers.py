@@ -120,9 +120,19 @@ def _of_lock(file: str, pid: int, proc: Path) -> Peer:
         return Peer()
     holders = (row[4] for row in rows if row[:1] == [mine] and row[1] != "->")
     holder = next((int(each) for each in holders if each.isdigit()), 0)
-    if not (proc / str(holder)).exists():  # it has ended, and one that it started keeps the lock
+    if not _has_open(holder, file, proc):  # it let go or ended: one that it started keeps the lock
         holder = 0
     return _held(Peer(lock=file), holder, pid, proc)
+
+
+def _has_open(pid: int, file: str, proc: Path) -> bool:
+    """Whether a process still has a file open; of a lock, the kernel names who asked for it."""
+    with suppress(OSError):
+        for each in (proc / str(pid) / "fd").iterdir():
+            with suppress(OSError):
+                if str(each.readlink()) == file:
+                    return True
+    return False
 
 
 def _command(path: Path) -> str:

@@ -426,7 +426,7 @@ class Patrol:
             self.watch.wait_until(self.orders.grace_s, pausing)
         elif absent and self.others.company.leads:  # later each time: it may be for ever
             self.watch.put_off(here, answers=True)
-        elif not absent and verdict.is_open:
+        elif not (late or absent) and verdict.is_open:
             return self.watch.look_once_more(here)
         return bool(late) or bool(absent)
 

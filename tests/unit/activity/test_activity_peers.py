@@ -118,6 +118,8 @@ def test_who_waits_for_the_lock_of_a_file_waits_for_its_holder(proc: Path, call:
     (proc / "10/fd/3").symlink_to("/data/cache.lock")
     process(proc, 20, "running")
     (proc / "locks").write_text(LOCKS)
+    assert peer_of(10, proc) == Peer(lock="/data/cache.lock"), "one that it started holds it"
+    (proc / "20/fd/7").symlink_to("/data/cache.lock")
     assert peer_of(10, proc) == Peer("", 20, "python serve.py", "/data/cache.lock")
     (proc / "locks").write_text(LOCKS.replace("WRITE 20 fe:00:71", "WRITE 21 fe:00:71"))
     assert peer_of(10, proc) == Peer(lock="/data/cache.lock")
@@ -132,6 +134,7 @@ def test_a_lock_that_a_process_or_one_of_its_own_holds_leads_to_no_other(proc: P
     process(proc, 10, "73 0x3 0x2 0x0")
     (proc / "10/fd/3").symlink_to("/data/cache.lock")
     process(proc, 20, "running", ppid=10)
+    (proc / "20/fd/7").symlink_to("/data/cache.lock")
     (proc / "locks").write_text(LOCKS)
     assert peer_of(10, proc) == Peer()
 
