@@ -58,8 +58,8 @@ def decide(claims: Sequence[Claim], status: Status, lives: Lives) -> Decision:
 def _stalled(cause: Claim, lives: Lives) -> Iterator[int]:
     """Ranks in a call that lacks no rank, for no longer than a pause takes.
 
-    A network that lost its link, or a device that is slow to start, lets such a call go on later:
-    TCP sent again after a link was down for 22 s.
+    A network that has lost its link may get it back: over TCP such a call went on after 22 s. Of
+    other networks and of devices nothing was recorded; they have the same time.
     """
     if cause.kind.family != "transport" or not cause.kind.has(Trait.OPEN):
         return

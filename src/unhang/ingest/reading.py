@@ -110,11 +110,11 @@ class Reader:
             if kind in (FileKind.GZIP, FileKind.ZSTD) and not is_tar_inside(path, kind):
                 yield from self.compressed(source, kind)
                 return
-            beside: list[str] = []
+            others: list[str] = []
 
             def wanted(name: str) -> bool:
                 if looks_like_evidence(name):
-                    beside.append(name)
+                    others.append(name)
                 return not looks_foreign(name.rpartition("/")[2])
 
             for member in members_of(path, kind, wanted):
@@ -124,9 +124,9 @@ class Reader:
                     yield from self.lost(label, relative, member.mtime_ns, member.problem)
                 else:
                     yield from self.decode(label, relative, member.mtime_ns, member.data)
-            if beside:
-                text = f"{count_of(len(beside), 'file')} beside the dumps not read, such as"
-                text += f" {show_path(beside[0])}: unpack the archive and judge its folder"
+            if others:
+                text = f"{count_of(len(others), 'file')} other than dumps not read, such as"
+                text += f" {show_path(others[0])}: unpack the archive, and diagnose its folder"
                 self.notes.append(Note("warning", shown, text))
         except BadArchive as error:
             self.notes.append(Note("error", shown, str(error)))

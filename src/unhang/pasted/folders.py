@@ -48,7 +48,7 @@ def texts_of_folder(folder: Path) -> tuple[dict[str, bytes], list[Note]]:
     for path in _files_below(folder):
         data, refused = _read(path, outside, room)
         if refused:
-            why.setdefault(refused, []).append(path)
+            why.setdefault(refused, []).append(os.path.relpath(path, folder))
         elif data:
             texts[path] = data
             room -= len(data)
@@ -91,7 +91,7 @@ def _members(path: Path, kind: FileKind) -> tuple[dict[str, bytes], list[Note]]:
             elif data:
                 data, refused = _evidence(member.path, data)
             if refused:
-                why.setdefault(refused, []).append(name)
+                why.setdefault(refused, []).append(show_path(member.path))
             elif data:
                 texts[name] = data
                 room -= len(data)
@@ -108,9 +108,7 @@ def _may_tell(name: str) -> bool:
 
 
 def _told(folder: Path, refused: str, paths: list[str]) -> Note:
-    first = paths[0].removeprefix(f"{folder}!")
-    first = os.path.relpath(first, folder) if first == paths[0] else first
-    named = first if len(paths) == 1 else f"{count_of(len(paths), 'file')}, such as {first}"
+    named = paths[0] if len(paths) == 1 else f"{count_of(len(paths), 'file')}, such as {paths[0]}"
     return Note("warning", str(folder), f"not read: {named}: {refused}")
 
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from unhang.pasted.unwrapping import unwrapped
 from unhang.stacks.formats.gdb import is_broken
 
-LOG, RAS, STACKS = "log", "RAS", "stacks"
+LOG, RAS, STACKS, INSPECTOR = "log", "RAS", "stacks", "Inspector"
 
 _FENCE = re.compile(r"^[ \t]*(?:```+|~~~+)[\w.+ -]{0,20}$")
 _INLINE = re.compile(r"^`([^`]+)`\s*$")
@@ -79,7 +79,7 @@ class TextPart(NamedTuple):
     """The lines of one kind.
 
     Attributes:
-        kind: LOG, RAS or STACKS.
+        kind: LOG, RAS, STACKS, or INSPECTOR of a whole file.
         text: As many lines as the whole; those of other parts are empty.
         spans: First and last line of each run that is not all empty, from 1.
     """

@@ -18,7 +18,7 @@ from unhang.errors import InputError
 from unhang.logs.scan import is_text, scan_texts
 from unhang.model import Note
 from unhang.pasted.folders import MOST_BYTES
-from unhang.pasted.slicing import LOG, RAS, STACKS, TextPart, cleaned, parts_of
+from unhang.pasted.slicing import INSPECTOR, LOG, RAS, STACKS, TextPart, cleaned, parts_of
 from unhang.regular import open_regular, reason
 from unhang.stacks.reading import is_stacks, parse_stacks
 from unhang.wording import count_of
@@ -96,13 +96,17 @@ def _parts(text: str) -> list[TextPart]:
     if text.lstrip()[:1] in ("{", "[") and is_stacks(text.encode()):
         return [TextPart(STACKS, text, ((1, text.count("\n") + 1),))]
     if ras.is_inspector(text):
-        return [TextPart(RAS, text, ((1, text.count("\n") + 1),))]
+        return [TextPart(INSPECTOR, text, ((1, text.count("\n") + 1),))]
     return parts_of(cleaned(text))
 
 
 def _alone(parts: dict[str, list[TextPart]]) -> dict[str, Case]:
     """The case that the parts of each kind make, where they hold anything; prose is left out."""
-    kinds = [kind for kind in (LOG, STACKS, RAS) if any(_of(kind, each) for each in parts.values())]
+    kinds = [
+        kind
+        for kind in (LOG, STACKS, RAS, INSPECTOR)
+        if any(_of(kind, each) for each in parts.values())
+    ]
     alone = {kind: _case({n: _of(kind, each) for n, each in parts.items()}) for kind in kinds}
     return _without_prose({kind: case for kind, case in alone.items() if _holds(case)})
 
@@ -151,16 +155,13 @@ def _case(parts: dict[str, list[TextPart]]) -> Case:
     """The case that the parts of one kind make; logs of one job are read as one."""
     logs = {name: p.text.encode() for name, each in parts.items() for p in _of(LOG, each)}
     case = case_of_logs(scan_texts(logs)) if logs else Case()
-    counted = [
-        p.text for each in parts.values() for p in _of(RAS, each) if ras.is_inspector(p.text)
-    ]
-    if counted:
+    if any(_of(INSPECTOR, each) for each in parts.values()):  # one file a process
+        counted = [p.text for each in parts.values() for p in _of(INSPECTOR, each)]
         case = _joined(case, _of_inspector("\n".join(counted)))
     for name, each in parts.items():
-        for part in _but(LOG, each):
-            if part.kind == RAS and ras.is_inspector(part.text):
-                continue  # one file a process: all of them together are one answer
-            case = _joined(case, _READERS[part.kind](part.text.encode(), name))
+        for part in each:
+            if part.kind in _READERS:
+                case = _joined(case, _READERS[part.kind](part.text.encode(), name))
     return case
 
 
@@ -232,7 +233,7 @@ def _what(kind: str, case: Case) -> str:
     if kind == STACKS:
         tools = ", ".join(sorted({sample.tool for sample in case.samples if sample.tool}))
         return f"stacks of {count_of(len(case.samples), 'process', 'processes')} ({tools})"
-    if kind == RAS and all(each.of_ended for each in case.ras):
+    if kind == INSPECTOR:
         return "calls that NCCL Inspector recorded"
     if kind == RAS:
         return "answer of NCCL's RAS"

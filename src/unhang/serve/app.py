@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
+from threading import Thread
 from urllib.parse import parse_qs
 
 from starlette.applications import Starlette
@@ -146,6 +147,7 @@ class _Desk:
         self._is_ending = is_ending
         self._asking = asyncio.Lock()
         self._verdicts = Verdicts(paths)
+        Thread(target=self._verdicts.read_ahead, daemon=True).start()
         self._judged: dict[Path, int] = {}
 
     def _pasts(self) -> tuple[dict[str, Past], dict[Path, str]]:

@@ -9,6 +9,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
+from itertools import islice
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from unhang.run.watching.now import JobNow
 
 _MOST_REPORT = 64 << 20
+_MOST_KEPT = 4_096
 _NS = 1_000_000_000
 
 
@@ -60,7 +62,7 @@ def facts_of_report(case: Path, report: Report | Any) -> Past:  # noqa: ANN401 -
     return facts_of(case, sayable_json(report))
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=_MOST_KEPT)
 def past_at(path: Path, changed: int) -> Past | str:
     """What a case came to, or why that is not known; again only when it has changed."""
     del changed
@@ -91,6 +93,12 @@ class Verdicts:
         """Cases by a short name; those of now."""
         found = cases_in(path for path in self._paths if path.is_dir())
         return {_key_of(path): path for path in found}
+
+    def read_ahead(self) -> None:
+        """Read the reports before the list is asked for: that of 1,000 cases waited for them."""
+        paths = self.paths()
+        for key, changed in islice(_judged_at(paths).items(), _MOST_KEPT):
+            past_at(paths[key], changed)
 
     def since(self, told: dict[str, int], jobs: Sequence[JobNow]) -> list[tuple[str, Past]]:
         """What is new since `told`, which grows by it, oldest first: who looks late sees all.

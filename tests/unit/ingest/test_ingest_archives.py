@@ -179,7 +179,7 @@ def test_an_empty_archive_is_no_evidence(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("make", [zipped, tar("gz")], ids=["zip", "tar.gz"])
-def test_evidence_beside_the_dumps_of_an_archive_is_said(
+def test_other_evidence_in_an_archive_of_dumps_is_said(
     tmp_path: Path, make: Callable[[dict[str, bytes]], bytes]
 ) -> None:
     """An archive of a whole case: its dumps are judged, and what is left is no secret."""
@@ -189,7 +189,7 @@ def test_evidence_beside_the_dumps_of_an_archive_is_said(
     assert case.ranks_with_dump == (0, 1, 2)
     said = [note.text for note in case.notes if note.level == "warning"]
     assert len(said) == 1
-    assert "2 files beside the dumps not read" in said[0]
+    assert "2 files other than dumps not read" in said[0]
 
 
 @pytest.mark.parametrize("make", [zipped, tar("gz")], ids=["zip", "tar.gz"])

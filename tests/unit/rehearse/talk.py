@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
-from unhang.rehearse.matching.referee import Referee
+from unhang.analysis import diagnose
+from unhang.ingest import load
+from unhang.rehearse.endstate import write_case
+from unhang.rehearse.matching.referee import Referee, RehearsalEnd
+from unhang.rehearse.verdict.proof import judged
+from unhang.report import Report
 
-__all__ = ["Ranks"]
+__all__ = ["Ranks", "verdict"]
 
 CALL: dict[str, Any] = {
     "t": "call", "kind": "all_reduce", "op": "all_reduce", "root": -1, "peer": -1, "tag": 0,
@@ -69,3 +75,18 @@ class Ranks:
     def waiting(self) -> list[int]:
         """Ranks that wait."""
         return [rank for rank, process in self.referee.ranks.items() if process.waits]
+
+
+def verdict(ranks: Ranks, folder: Path, end: str = "") -> Report:
+    """The report of ranks as they stand."""
+    (folder / "stacks").mkdir(parents=True)
+    (folder / "parts").mkdir()
+    state = "over" if ranks.referee.is_over else "stuck"
+    outcome = RehearsalEnd(ranks.referee, end or state, "2.13.0", 4.0)
+    write_case(outcome, folder, ["torchrun", "train.py"])
+    return judged(
+        diagnose(load([str(folder)], world_size=None if ranks.referee.running else ranks.size)),
+        outcome,
+        0,
+        folder,
+    )

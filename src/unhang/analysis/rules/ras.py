@@ -7,7 +7,7 @@ is of medium confidence at most.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -30,6 +30,47 @@ _MOST = 8
 _AGAIN = "Ask RAS again: the counts of a moving job grow."
 _SAME = "A second answer shows the same counts."
 _DUMPS = "Dump the recorders of all ranks, which name calls and lines: unhang dump."
+
+
+class _Counter(NamedTuple):
+    """Who counted the calls of ranks, and what such counts are worth.
+
+    Attributes:
+        name, whose: As a label, and within a sentence.
+        done: What ranks have done with the calls that it counts.
+        moves: Why ranks of a job that moves may differ.
+        shows: What level counts do not show.
+        actions: What to do next.
+    """
+
+    name: str
+    whose: str
+    done: str
+    moves: str
+    shows: str
+    actions: tuple[str, ...]
+
+
+_RAS: Final = _Counter(
+    "NCCL RAS",
+    "NCCL's RAS",
+    "launched",
+    "The job may move: RAS counts launches at moments that differ by rank.",
+    "RAS counts launches; it does not show whether they have finished.",
+    (_AGAIN, _DUMPS),
+)
+_INSPECTOR: Final = _Counter(
+    "NCCL Inspector",
+    "NCCL Inspector",
+    "ended",
+    "The job may move, or a process that was ended may not have written its last calls.",
+    "Inspector records calls that have ended: of one that hangs it has nothing.",
+    (_DUMPS,),
+)
+
+
+def _counter(told: RasSays | RasLagging | RasLevel) -> _Counter:
+    return _INSPECTOR if told.of_ended else _RAS
 
 
 class RasLagging(Struct, frozen=True):
@@ -207,12 +248,12 @@ def _subjects(says: RasSays, ranks: Sequence[int]) -> tuple[Subject, ...]:
 # ------------------------------------------------------------------ words
 
 
-def _counts(each: Lagging, done: str = "launched") -> str:
+def _counts(each: Lagging, by: _Counter) -> str:
     what = f"{printable(each.op)} calls" if each.op else "collective calls"
     had = ", ".join(f"rank {rank}: {count:,}" for rank, count in each.counts[:_MOST])
     return (
         f"On communicator {printable(each.communicator)} of {each.size:,} ranks, "
-        f"{rank_phrase(each.ahead) if each.ahead else 'others'} {done} {each.most:,} {what}; "
+        f"{rank_phrase(each.ahead) if each.ahead else 'others'} {by.done} {each.most:,} {what}; "
         f"{had}."
     )
 
@@ -225,18 +266,13 @@ def _verdict_of_ras_lagging(about: RasLagging, claim: Claim) -> Words:
     more = (f"The same holds for {others}.",) if about.n_others else ()
     its, them = ("its", "it") if len(claim.culprits) == 1 else ("their", "them")
     peers = f"the ranks that wait for {them}" if about.stands else f"{its} peers"
-    moment = "The job may move: RAS counts launches at moments that differ by rank."
-    if about.of_ended:
-        moment = (
-            "The job may move, or a process that was ended may not have written its last calls."
-        )
-    done, source = ("ended", "Inspector") if about.of_ended else ("launched", "RAS")
+    by = _counter(about)
     return Words(
-        f"{subject(claim.culprits)} {verb} {done} fewer {op} calls than {peers}, "
-        f"and {lead} in no other count (NCCL {source}).",
-        (_counts(about.worst, done), *more, *((_SAME,) if about.stands else ())),
-        alternatives=() if about.stands else (moment,),
-        actions=(_DUMPS,) if about.of_ended else (_AGAIN, _DUMPS),
+        f"{subject(claim.culprits)} {verb} {by.done} fewer {op} calls than {peers}, "
+        f"and {lead} in no other count ({by.name}).",
+        (_counts(about.worst, by), *more, *((_SAME,) if about.stands else ())),
+        alternatives=() if about.stands else (by.moves,),
+        actions=by.actions,
     )
 
 
@@ -269,6 +305,7 @@ def _verdict_of_ras_gone(about: RasGone, claim: Claim) -> Words:  # noqa: ARG001
 
 @words_for(RasLevel)
 def _verdict_of_ras_level(about: RasLevel, claim: Claim) -> Words:  # noqa: ARG001 - the facts say it all
+    by = _counter(about)
     if about.circle:
         said = f"{rank_phrase(about.circle)} are behind on one communicator and ahead on another."
     elif about.late:
@@ -284,32 +321,20 @@ def _verdict_of_ras_level(about: RasLevel, claim: Claim) -> Words:  # noqa: ARG0
         said = "it reports no communicator."
     else:
         have = "has" if about.n_ranks == 1 else "have"
-        done = "ended" if about.of_ended else "launched"
-        said = f"{count_of(about.n_ranks, 'rank')} {have} {done} the same calls everywhere."
-    if about.of_ended:
-        return Words(
-            f"Not enough evidence: by NCCL Inspector, {said}",
-            ("Inspector records calls that have ended: of one that hangs it has nothing.",),
-            actions=(_DUMPS,),
-        )
-    return Words(
-        f"Not enough evidence: by NCCL's RAS, {said}",
-        ("RAS counts launches; it does not show whether they have finished.",),
-        actions=(_AGAIN, _DUMPS),
-    )
+        said = f"{count_of(about.n_ranks, 'rank')} {have} {by.done} the same calls everywhere."
+    return Words(f"Not enough evidence: by {by.whose}, {said}", (by.shows,), actions=by.actions)
 
 
 @adding_for(RasSays)
 def _adding_ras_says(says: RasSays, words: Words, claim: Claim, weighed: Weighed) -> Words:
+    by = _counter(says)
     if weighed.bearing.stance is Stance.CONTRADICTS:
         ahead = rank_phrase(sorted(set(claim.culprits) & set(says.waiting)))
-        told = f"NCCL RAS: {ahead} launched more calls than others, which are behind."
+        told = f"{by.name}: {ahead} {by.done} more calls than others, which are behind."
     elif set(claim.culprits) & set(says.unheard):
         answer = "does not answer" if len(says.unheard) == 1 else "do not answer"
-        told = f"NCCL RAS: {rank_phrase(says.unheard)} {answer}."
+        told = f"{by.name}: {rank_phrase(says.unheard)} {answer}."
     else:
         lagging = [each for each in says.lagging if {r for r, _ in each.counts} & set(says.ranks)]
-        told = f"NCCL RAS: {_counts(lagging[0])}" if lagging else "NCCL RAS was asked."
-        if says.of_ended:
-            told = f"NCCL Inspector: {_counts(lagging[0], 'ended')}" if lagging else ""
+        told = f"{by.name}: {_counts(lagging[0], by)}" if lagging else f"{by.name} was asked."
     return replace(words, evidence=(*words.evidence, told))

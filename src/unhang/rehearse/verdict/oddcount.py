@@ -36,9 +36,9 @@ def with_odd_exchange(finding: Finding, referee: Referee) -> Finding:
         return _blamed(finding, odd, "the other ranks may be the wrong ones")
     few = () if finding.culprits else _few(finding, referee)
     where = next(
-        (f" for {call.op} #{call.seq}" for call in finding.calls if call.seq is not None), ""
+        (f" to {call.op} #{call.seq}" for call in finding.calls if call.seq is not None), ""
     )
-    words = f"{rank_phrase(few).capitalize()} left exchanges{where}, and the others wait in these"
+    words = f"{rank_phrase(few).capitalize()} went on{where}, and the others still wait to exchange"
     return _blamed(finding, dict.fromkeys(few, words), "most ranks may be the wrong ones")
 
 
@@ -102,8 +102,8 @@ def _counted(call: MadeCall, times: int, usual: int) -> str:
     label = Group(circle.name, circle.description, circle.ranks).label
     where = printable(f"{Path(frame.file).name}:{frame.line} in {frame.function}")
     return (
-        f"Rank {call.process.rank} came to {call.issue.op} of {printable(label)} ({where}) "
-        f"{count_of(times, 'time')}, and all others to it or to its other side "
+        f"Rank {call.process.rank} made {call.issue.op} of {printable(label)} ({where}) "
+        f"{count_of(times, 'time')}, while all other ranks made it, or its counterpart, "
         f"{count_of(usual, 'time')}"
     )
 
