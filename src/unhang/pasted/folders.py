@@ -96,6 +96,8 @@ def _members(path: Path, kind: FileKind) -> tuple[dict[str, bytes], list[Note]]:
                 texts[name] = data
                 room -= len(data)
     except BadArchive as error:
+        if not texts:
+            raise InputError(f"{path} cannot be read: {error}") from error
         why.setdefault(str(error), []).append(str(path))
     if not texts:
         raise InputError(f"{path} holds no text", f"Judge dumps with: unhang diagnose {path}")

@@ -214,3 +214,12 @@ def test_an_archive_of_texts_is_judged(
     assert "culprit    rank 1" in out
     assert "logs.zip!../rank_1.log" in "".join(out.split())  # long paths are broken
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["in", "logs.zip"]
+
+
+def test_an_archive_that_was_cut_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It was no lack of texts that kept them from being read."""
+    write(tmp_path, {"logs.zip": zipped({"rank_0.log": b"[rank0]: epoch 1\n" * 99})[:60]})
+    assert main(["paste", str(tmp_path / "logs.zip")]) == 3
+    assert "cannot be read: it cannot be unpacked further" in capsys.readouterr().err
